@@ -32,7 +32,7 @@ def run(args: argparse.Namespace) -> int:
     from hpcbal.config.submission import joining_problems, names_of, submission_yaml
     from hpcbal.errors import ConfigError, InputError
     from hpcbal.kinds import ENSEMBLE
-    from hpcbal.runtime.handoff.submissions import submission_files, with_submitted, write_submission
+    from hpcbal.runtime.handoff.submissions import next_number, with_submitted, write_submission
     from hpcbal.telemetry.files.run_directory import RunDirectory
     from hpcbal.telemetry.views.kinds import kind_of
     from hpcbal.telemetry.views.read_status import import_roots_of, read_status
@@ -46,7 +46,7 @@ def run(args: argparse.Namespace) -> int:
     is_going = not has_ended(status) and death_note(status) is None
     is_written = False
     while not is_written:  # again if somebody else adds DNNs at the same time
-        number = len(submission_files(directory))
+        number = next_number(directory)
         known = with_submitted(of_file, directory)
         joined = load_joining(args.file, known, import_roots_of(args.directory))
         problems = joining_problems(known, joined)

@@ -24,11 +24,13 @@ def add_parser(verbs: Subparsers) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Check the names, and write them where the run looks."""
+    from hpcbal.config.listed import DNNS
     from hpcbal.config.source.meant import did_you_mean
     from hpcbal.control.states import TERMINAL
     from hpcbal.errors import InputError
     from hpcbal.kinds import ENSEMBLE
     from hpcbal.runtime.handoff.stop_requests import StopRequests, ask_to_stop
+    from hpcbal.runtime.handoff.submissions import submissions_of
     from hpcbal.telemetry.files.run_directory import RunDirectory
     from hpcbal.telemetry.views.kinds import jobs_of, kind_of
     from hpcbal.telemetry.views.read_status import read_status
@@ -37,7 +39,8 @@ def run(args: argparse.Namespace) -> int:
     status, directory = read_status(args.directory), RunDirectory(args.directory)
     if kind_of(status) is not ENSEMBLE:
         raise InputError(f"{args.directory}: {kind_of(status).what}, allowed: the output of a run of DNNs")
-    states = {dnn["name"]: dnn["state"] for dnn in jobs_of(status)}
+    added = [dnn.name for each in submissions_of(directory, DNNS) for dnn in each.items]
+    states = dict.fromkeys(added, "added") | {dnn["name"]: dnn["state"] for dnn in jobs_of(status)}
     going_on = [name for name, state in states.items() if state not in TERMINAL]
     for name in args.names:
         if name not in states:

@@ -30,7 +30,7 @@ def run(args: argparse.Namespace) -> int:
     from hpcbal.config.submission import keys_of_run, kind_problems, submission_problems, submission_yaml
     from hpcbal.errors import ConfigError, InputError
     from hpcbal.kinds import JOBS
-    from hpcbal.runtime.handoff.submissions import submission_files, with_submitted, write_submission
+    from hpcbal.runtime.handoff.submissions import next_number, with_submitted, write_submission
     from hpcbal.telemetry.files.run_directory import RunDirectory
     from hpcbal.telemetry.views.kinds import kind_of
     from hpcbal.telemetry.views.read_status import read_status
@@ -48,7 +48,7 @@ def run(args: argparse.Namespace) -> int:
     text = submission_yaml(config, list(dict.fromkeys([str(args.file.resolve().parent), os.getcwd()])))
     is_written = False
     while not is_written:  # again if somebody else submits at the same time
-        number = len(submission_files(directory))
+        number = next_number(directory)
         found = submission_problems(with_submitted(known, directory), config.jobs)
         problems = [*keys_of_run(args.file), *(f"{args.file}: {problem}" for problem in found)]
         if problems:

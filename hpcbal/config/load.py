@@ -145,6 +145,12 @@ def join(file: YamlNode, run: EnsembleConfig, path: str) -> EnsembleConfig:
     new = draft.full.get("dnns")
     if new is None:
         raise ConfigError([f"{path}: missing key 'dnns' or 'sweeps'"])
+    if (searches := draft.full.get("searches")) is not None:
+        raise ConfigError(
+            [searches.problem("got search.sampler: tpe, allowed for DNNs that join a run: random")]
+        )
+    if new.is_list and not new.value and not draft.problems:
+        raise ConfigError([new.problem("got no DNNs, allowed: at least one DNN that joins the run")])
     values = {**known.value, "dnns": YamlNode([*known.value["dnns"].value, *new.value], new.where, new.key)}
     if added_rates:
         backend = known.value["backend"]

@@ -10,7 +10,7 @@ from typing import Any, TypeAlias, TypeVar
 import yaml
 from pydantic import ValidationError
 
-from hpcbal.config.expand import SAMPLE, expand
+from hpcbal.config.expand import expand
 from hpcbal.config.listed import DNNS, JOBS, Listed
 from hpcbal.config.load import join, resolved_yaml
 from hpcbal.config.schema.ensemble import BackendConfig, EnsembleConfig
@@ -18,6 +18,7 @@ from hpcbal.config.schema.jobs import JobsConfig, SharedJobConfig
 from hpcbal.config.schema.prune import OpenSearchConfig
 from hpcbal.config.source.yaml_source import Dumper, parse_yaml, read_yaml
 from hpcbal.errors import ConfigError
+from hpcbal.events.ensemble import WITHOUT_ROUNDS
 
 OWN_KEYS = ("kind", "name", "jobs", "sweeps", "defaults")
 """The keys of a file of jobs to submit; all other keys belong to the run."""
@@ -201,7 +202,7 @@ def with_proposed(
     for number, values in samples.items():
         choices = {key: search.search.space[key].choice for key in values}
         axes = {k: [v if (own := choices[k]) is None else own[int(v)]] for k, v in values.items()}
-        name = search.name.replace(f"{{{SAMPLE}}}", str(number))
+        name = search.name_of(number)
         sweeps.append({**search.dnn, "name": name, "zip": axes})
     content: dict[str, Any] = {"defaults": dict(search.defaults), "sweeps": sweeps}
     where = f"sweep {search.name}"
@@ -224,7 +225,7 @@ def with_expected(run: EnsembleConfig) -> tuple[EnsembleConfig, list[str]]:
         if first is None or not search.num_open:
             continue
         for number in range(len(search.drawn), search.search.samples):
-            name = search.name.replace(f"{{{SAMPLE}}}", str(number))
+            name = search.name_of(number)
             dnns.append(first.model_copy(update={"name": name}))
             rates |= {name: rates[first.name]} if first.name in rates else {}
         notes.append(
@@ -242,10 +243,21 @@ def joining_problems(run: EnsembleConfig, joined: EnsembleConfig) -> list[str]:
         run: the run, with all DNNs that it has so far.
         joined: the same with those that are to join it.
     """
-    most = max(dnn.batch_size for dnn in run.dnns)
+    problems = []
+    if joined.num_folds != run.num_folds:
+        problems.append(
+            f"k_fold: got {joined.num_folds}, allowed: {run.num_folds or 'none'}, as the run's stream of "
+            "samples was cut when it began; use a run of its own"
+        )
+    if run.schedule.profiling.rates is not None and run.schedule.paradigm not in WITHOUT_ROUNDS:
+        problems.append(
+            "schedule.profiling.rates: the run takes rates from a file, which lacks those of DNNs that join; "
+            "stop the run, add the DNNs to both files, and start it again"
+        )
     if run.data.lookahead == 1:
-        return []
-    return [
+        return problems
+    most = max(dnn.batch_size for dnn in run.dnns)
+    return problems + [
         f"dnns.{dnn.name}.batch_size: got {dnn.batch_size}, allowed with data.lookahead: at most {most}, the "
         "largest batch so far, by which the order of samples is cut"
         for dnn in joined.dnns[len(run.dnns) :]

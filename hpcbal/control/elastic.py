@@ -18,7 +18,7 @@ from hpcbal.control.pruning import prune_at_pass_end, prune_between_rounds
 from hpcbal.control.searching import ask
 from hpcbal.control.state import Dnn, Group
 from hpcbal.control.states import STATE_WHEN_SAVED, DnnState, Leaving, Phase
-from hpcbal.control.stopping import stop_at_pass_end
+from hpcbal.control.stopping import stop_at_pass_end, stop_waiting
 from hpcbal.events.ensemble import (
     EpochDone,
     GroupPlan,
@@ -52,6 +52,7 @@ def fill_slots(ensemble: Ensemble) -> list[Instruction]:
     if s.suspend_reason:
         s.reserved.clear()
     else:
+        stop_waiting(ensemble)
         for name in [d for d in s.reserved if s.dnns[d].state is DnnState.WAITING]:
             instructions.append(_start(ensemble, s.dnns[name], s.reserved.pop(name)))
         prune_between_rounds(ensemble)
@@ -267,7 +268,10 @@ def on_pass_end(ensemble: Ensemble, group: Group, event: EpochDone) -> list[Inst
     group.training_pass = group.reported_pass + 1
     s.next_pass = max(s.next_pass, group.training_pass + 1)
     ids = (group.dnn_id,)
-    return [NextPass(ids, group.training_pass, ids if ensemble.settings.checkpoint_every_pass else ())]
+    goes_on = NextPass(ids, group.training_pass, ids if ensemble.settings.checkpoint_every_pass else ())
+    if ensemble.settings.prune is None:
+        return [goes_on]
+    return [goes_on, *fill_slots(ensemble)]  # with DNNs that the rule has just let go on
 
 
 def _next_slots(ensemble: Ensemble, group: Group) -> tuple[Slots, list[LeaveOut]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import zipfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -47,6 +48,8 @@ def open_unlabelled(
         if hasattr(found, "read") and hasattr(found, "label_spec"):
             return of_same_kind(found, trained, f"{option} {wanted}")
         return GivenSamples(found, trained, option)
+    if not wanted:
+        raise DataError(f"{option}: got '', allowed: a folder, a file, or package.module:callable")
     path = Path(wanted).expanduser()
     allowed = "extensions" if path.is_dir() else "images" if path.suffix in _HDF5 else ""
     if set(args) - {allowed}:
@@ -152,7 +155,7 @@ class Arrays:
                             f"--data: {path} holds {', '.join(names)}, allowed: one array, or one named x"
                         )
                     found = found["x" if "x" in names else names[0]]
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
             raise DataError(f"--data: {path} cannot be read as a file of NumPy: {error}") from error
         if not found.ndim:
             raise DataError(f"--data: {path} holds one number, allowed: an array with a row for each sample")

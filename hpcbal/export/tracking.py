@@ -217,7 +217,7 @@ def _to_wandb(run: TrackedRun, place: Path) -> None:
         import wandb
     except ImportError as error:
         raise _missing("wandb", error) from error
-    ids = {job.name: _wandb_id(run, job.name) for job in run.jobs}
+    ids = {job.name: _wandb_id(job) for job in run.jobs}
     there = [name for name, each in ids.items() if any(place.glob(f"wandb/offline-run-*-{each}"))]
     if there:
         raise InputError(
@@ -249,6 +249,6 @@ def _to_wandb(run: TrackedRun, place: Path) -> None:
         begun.finish(exit_code=int(job.state == "failed"))
 
 
-def _wandb_id(run: TrackedRun, name: str) -> str:
+def _wandb_id(job: TrackedJob) -> str:
     """The same for each export of one job, so that an upload does not show it twice."""
-    return hashlib.sha256(f"{run.name}\0{run.started_s}\0{name}".encode()).hexdigest()[:12]
+    return hashlib.sha256(f"{job.tags['hpcbal.directory']}\0{job.name}".encode()).hexdigest()[:12]

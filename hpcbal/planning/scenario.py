@@ -198,7 +198,7 @@ def facts_of_data(config: EnsembleConfig, bytes_per_node: int | None = None) -> 
     ring_samples = stream.num_cells * stream.block_samples
     kept = KeptFacts.of(config, source)
     hit_rate = known_hit_rate(config, kept, bytes_per_node)
-    return PassFacts(source.num_train, source.num_validation, ring_samples, kept, hit_rate)
+    return PassFacts(source.num_train, source.num_positions - source.num_train, ring_samples, kept, hit_rate)
 
 
 def pass_model(

@@ -494,7 +494,7 @@ class EnsembleConfig(RunConfig):
         return max((dnn.k_fold or 0 for dnn in self.dnns), default=0)
 
     @model_validator(mode="after")
-    def _check_folds(self) -> EnsembleConfig:
+    def _check_members(self) -> EnsembleConfig:
         numbers = sorted({dnn.k_fold for dnn in self.dnns if dnn.k_fold is not None})
         if len(numbers) > 1:
             raise wrong(
@@ -515,6 +515,18 @@ class EnsembleConfig(RunConfig):
                 "prune.rule",
                 f"got {COMMITTEE}, allowed with k_fold: {NO_RULE}, {ASHA}, {MEDIAN}, because members of "
                 "folds predict no common validation samples",
+            )
+        if self.searches and self.prune.rule == COMMITTEE:
+            raise wrong(
+                "prune.rule",
+                f"got {COMMITTEE}, allowed with search.sampler: tpe: {NO_RULE}, {ASHA}, {MEDIAN}, because "
+                "DNNs that are still to be proposed would hold up the others",
+            )
+        if self.searches and self.schedule.profiling.rates is not None:
+            raise wrong(
+                "schedule.profiling.rates",
+                "got a file, allowed with search.sampler: tpe: null, because it lacks DNNs that are still to "
+                "be proposed",
             )
         if numbers and self.searches:
             raise wrong(

@@ -141,6 +141,10 @@ class OpenSearchConfig(Section):
         """How many DNNs are still to be proposed."""
         return max(0, self.search.samples - len(self.drawn))
 
+    def name_of(self, number: int) -> str:
+        """Return the name of a sample."""
+        return self.name.replace("{sample}", str(number))
+
 
 def rounded_as_drawn(distribution: Distribution, value: float) -> float:
     """A proposed number with as many digits as a drawn one, so that it fits into a name."""

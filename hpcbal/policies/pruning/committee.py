@@ -45,13 +45,14 @@ _Array = NDArray[np.float64]
 class Committee:
     """Stop a DNN if the committee in the end is predicted to be as good without its further training.
 
-    First every DNN trains `min_epochs`, and waits until all others have. From then on DNNs are judged after
-    every epoch. What each would predict in the end is not known, so it is drawn: the loss curve of its
-    predictions is extrapolated to its max_epochs, with the uncertainty of that; the losses of its items move
-    at random (`DRIFT`), and are scaled to the loss that was drawn. In each of `NUM_FUTURES` such futures, the
-    committee is the greedy selection among all DNNs as they are now and as they would be in the end. One
-    after another, the further training of the DNN that these committees weigh least is given up, as long as
-    their losses rise by no more than `tolerance` in the mean.
+    First every DNN trains `min_epochs`, and waits until all others have. From then on DNNs are judged
+    after every epoch; those that join later hold up nobody who has trained more. What each would predict
+    in the end is not known, so it is drawn: the loss curve of its predictions is extrapolated to its
+    max_epochs, with the uncertainty of that; the losses of its items move at random (`DRIFT`), and are
+    scaled to the loss that was drawn. In each of `NUM_FUTURES` such futures, the committee is the greedy
+    selection among all DNNs as they are now and as they would be in the end. One after another, the
+    further training of the DNN that these committees weigh least is given up, as long as their losses
+    rise by no more than `tolerance` in the mean.
 
     A DNN that is given up is paused while others train on: if these turn out worse than predicted, it goes
     on. Once the committee needs no DNN to train on, all that are left are pruned.
@@ -89,15 +90,14 @@ class Committee:
         """See `PruneRule.rule`."""
         standing = {c.name: c.epochs for c in candidates if _stands(c) and c.epochs >= self.min_epochs}
         num_coming = sum(c.is_live and c.epochs < min(self.min_epochs, c.max_epochs) for c in candidates)
-        if num_coming:
-            return Ruling(
-                {n: f"after epoch {epochs}, {num_coming} to come" for n, epochs in standing.items()}
-            )
-        futures = Futures.of(candidates) if standing else None
+        wait = {n: epochs for n, epochs in standing.items() if num_coming and epochs == self.min_epochs}
+        reasons = {n: f"after epoch {epochs}, {num_coming} to come" for n, epochs in wait.items()}
+        judged = standing.keys() - wait.keys()
+        futures = Futures.of(candidates) if judged else None
         if futures is None:
-            return Ruling()
-        spare = futures.give_up(standing.keys(), self.tolerance)
-        reasons = {n: f"the committee needs no more than its epoch {standing[n]}" for n in spare}
+            return Ruling(reasons)
+        spare = futures.give_up(judged, self.tolerance)
+        reasons |= {n: f"the committee needs no more than its epoch {standing[n]}" for n in spare}
         goes_on = any(c.is_live and c.name not in reasons for c in candidates)
         return Ruling(reasons) if goes_on else Ruling({}, reasons)
 
@@ -137,7 +137,14 @@ class Futures:
         rows_of = {
             name: {e: r for e, (its, r) in rows.items() if its == form} for name, rows in known.items()
         }
+        # A DNN that predicts nothing that is a number is in no committee.
+        rows_of = {
+            name: {e: row for e, row in rows.items() if not np.isnan(row).all()}
+            for name, rows in rows_of.items()
+        }
         members = [c for c in candidates if rows_of.get(c.name)]
+        if not members:
+            return None
         best = [max(rows_of[c.name], key=lambda epoch: (c.values[epoch], -epoch)) for c in members]
         now = np.array([rows_of[c.name][epoch] for c, epoch in zip(members, best, strict=True)])
         is_usable = ~np.isnan(now).any(axis=0)

@@ -101,6 +101,7 @@ def small(config: EnsembleConfig) -> EnsembleConfig:
             ),
             "schedule": config.schedule.model_copy(update={"profiling": profiling}),
             "prune": config.prune.model_copy(update={"rule": "none"}),
+            "searches": (),
         }
     )
 

@@ -25,7 +25,7 @@ def write_submission(run: RunDirectory, text: str, number: int) -> bool:
     Args:
         run: the run that they join.
         text: what `submission_yaml` returned.
-        number: of the file: how many there were when what is in it was checked beside them.
+        number: of the file: `next_number` when what is in it was checked beside the others.
 
     Returns: False if another one has taken the number meanwhile, and nothing was written: check again.
     Raises:
@@ -46,6 +46,11 @@ def write_submission(run: RunDirectory, text: str, number: int) -> bool:
     finally:
         remove_quietly(draft)
     return True
+
+
+def next_number(run: RunDirectory) -> int:
+    """Return the number of the next file: above all that are there, some of which may have been removed."""
+    return 1 + max((int(path.stem) for path in submission_files(run) if path.stem.isdecimal()), default=-1)
 
 
 def submission_files(run: RunDirectory) -> list[Path]:

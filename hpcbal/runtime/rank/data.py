@@ -77,7 +77,8 @@ class StreamFacts:
         """The facts about `source`, on a rank that has it."""
         spec = StreamSpec.of_run(source, config)
         is_normalised = any(step.name == "normalize" for step in config.preprocessing)
-        max_broken = config.data.max_bad_fraction * spec.num_positions
+        num_twice = 0 if source.fold_of is None else spec.num_train
+        max_broken = config.data.max_bad_fraction * (spec.num_positions - num_twice)
         return cls(
             spec,
             source.num_classes,

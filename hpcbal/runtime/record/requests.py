@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator, Mapping
 
 from hpcbal.config import DnnConfig, EnsembleConfig
+from hpcbal.config.schema.prune import OpenSearchConfig
 from hpcbal.config.submission import names_of, submission_yaml, with_items, with_proposed
 from hpcbal.control import DnnState, Ensemble
 from hpcbal.control.states import Leaving
 from hpcbal.errors import InputError
-from hpcbal.runtime.handoff.submissions import append_import_roots, submission_files, write_submission
+from hpcbal.runtime.handoff.submissions import append_import_roots, next_number, write_submission
 from hpcbal.runtime.record.journal import Journal
 from hpcbal.runtime.resuming.known_rates import known_rates
 from hpcbal.runtime.resuming.opening import OpenedRun
@@ -72,6 +74,7 @@ class Requests:
         Raises:
             InputError: if optuna is missing, or no search is open.
             ConfigError: if the proposed values do not make a DNN that can join.
+            OutputError: if it cannot be written.
         """
         for _ in range(number):
             is_written = False
@@ -88,14 +91,22 @@ class Requests:
                     raise InputError(f"sweep {search.name}: none of its DNNs is in the run")
                 mode = first.spec.stop.mode
                 values = propose(search, results, self.config.seed, more_is_better=mode == "max")
-                number_of_file = len(submission_files(self._run))
-                joined = with_proposed(self.config, search, {len(search.drawn): values})
+                number_of_file = next_number(self._run)
+                joined = with_proposed(self.config, search, {self._free_number(search): values})
                 name = joined.dnns[-1].name
                 text = submission_yaml(
                     joined, (), names_of(self.config), search=search.name, drawn={name: values}
                 )
                 is_written = write_submission(self._run, text, number_of_file)
             yield from self.joined(warn)
+            if name not in names_of(self.config):
+                raise InputError(f"sweep {search.name}: the file in which {name} was proposed cannot be used")
+
+    def _free_number(self, search: OpenSearchConfig) -> int:
+        """Return the number of the next sample; not one whose name a DNN has that the user has added."""
+        names = {name.casefold() for name in names_of(self.config)}
+        numbers = itertools.count(len(search.drawn))
+        return next(number for number in numbers if search.name_of(number).casefold() not in names)
 
     def _result_of(self, name: str, drawn: Mapping[str, float | int]) -> Result:
         s = self._ensemble.state

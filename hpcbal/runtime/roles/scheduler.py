@@ -20,7 +20,7 @@ from hpcbal.comm.channel import Message
 from hpcbal.config.scheduling import specs_of
 from hpcbal.control import Ensemble
 from hpcbal.dataplane.stream import StreamPlan, StreamSpec
-from hpcbal.errors import ConfigError, HpcbalError, InputError
+from hpcbal.errors import HpcbalError, OutputError
 from hpcbal.events.ensemble import (
     ChooseSchedule,
     DnnFailed,
@@ -61,6 +61,9 @@ log = logging.getLogger(__name__)
 
 LOOK_INTERVAL_S = 1.0
 """Between looks for what the user asks of the run."""
+
+AFTER_ERROR_S = 60.0
+"""Until the next look if one has failed."""
 
 
 class ScheduleChooser:
@@ -165,6 +168,7 @@ class Scheduler:
         self._stream_open = self._fills_caches = False
         self._is_stopping = False
         self._preprocessing = PreprocessingStats(context.config.data.max_bad_fraction)
+        self._has_folds = context.config.num_folds > 0  # then a pass has the training samples twice
         self._stall = context.stall_detector()
         self._walltime = WalltimeLimit.of_job(context.config.walltime, started_s)
         self._start = StartFile.of_rank()
@@ -253,9 +257,15 @@ class Scheduler:
         if self._requests is None or now_s < self._look_due_s or self._is_stopping:
             return  # the next start finds what comes while this one stops
         self._look_due_s = now_s + LOOK_INTERVAL_S
-        for joined in self._requests.joined(self._console.warn):
-            self._admit(joined, self._requests)
-        if names := self._requests.to_stop():
+        try:
+            for joined in self._requests.joined(self._console.warn):
+                self._admit(joined, self._requests)
+            names = self._requests.to_stop()
+        except OutputError as error:  # perhaps a file system that answers again
+            self._look_due_s = now_s + AFTER_ERROR_S
+            self._console.warn(f"requests cannot be read, and are looked for again: {error}")
+            return
+        if names:
             self._happen(StopAsked(names))
 
     def _admit(self, joined: protocol.Joined, requests: Requests) -> None:
@@ -279,7 +289,7 @@ class Scheduler:
         try:
             for joined in self._requests.propose(number, self._console.warn):
                 self._admit(joined, self._requests)
-        except (InputError, ConfigError) as error:
+        except HpcbalError as error:
             self._happen(SearchEnded(str(error)))
         self._journal.note_decision(began_s, time.monotonic() - began_s)
 
@@ -329,9 +339,9 @@ class Scheduler:
         rate = self._preprocessing.new_rate()
         if rate is not None:
             self._happen(PreprocessingMeasured(rate))
-        num_positions = self._spec.num_positions
-        if self._fatal is None and self._preprocessing.too_many_bad(num_positions):
-            self._fatal = self._preprocessing.error(num_positions)
+        num_samples = self._spec.num_positions - (self._spec.num_train if self._has_folds else 0)
+        if self._fatal is None and self._preprocessing.too_many_bad(num_samples):
+            self._fatal = self._preprocessing.error(num_samples)
             self._console.note_error()
             self._suspend("too many broken samples")
 

@@ -11,7 +11,7 @@ from hpcbal.cluster.launch_line import crowded_hosts, slots_share_cores
 from hpcbal.config import EnsembleConfig
 from hpcbal.config.checks.warnings import batches_above, check_parts, check_shares
 from hpcbal.config.scheduling import may_limit_to_one_slot, settings_of, specs_of
-from hpcbal.control import Ensemble, ScheduleSettings
+from hpcbal.control import DnnState, Ensemble, ScheduleSettings
 from hpcbal.events.ensemble import WITHOUT_ROUNDS
 from hpcbal.runtime.rank.context import RankContext
 from hpcbal.runtime.rank.data import RankData, StreamFacts
@@ -75,7 +75,10 @@ def make_scheduler(
     if not opened.earlier.resume.next_round_index:  # a resume on fewer slots uses the first of its weights
         check_shares(config, roles.cluster.num_slots)
     check_parts(config, roles.cluster.num_slots, facts.spec.num_train)
+    progress = opened.earlier.resume.dnns
     for dnn in config.dnns:
+        if dnn.name in progress and progress[dnn.name].state is DnnState.FAILED:
+            continue  # perhaps for this very reason
         most = min(dnn.batch_size, facts.spec.num_positions)  # without rounds, only to measure rates
         if config.schedule.paradigm not in WITHOUT_ROUNDS:
             most = facts.parts_of(dnn, config.seed).most_positions(dnn.batch_size)

@@ -56,6 +56,14 @@ def test_all_wait_until_all_have_trained_as_many_epochs() -> None:
     assert not rule.rule([early, replace(late, is_live=False)]).paused
 
 
+def test_one_that_joins_later_holds_up_nobody() -> None:
+    rule, new = Committee(2, 0.002), dnn("new", EVERY, 1.0, 1)
+    flat, rising = dnn("flat", EVERY, 0.05, falls=0.0), dnn("rising", EVERY, 0.5)
+    assert stopped(rule, [flat, rising, new]) == {"flat"}
+    assert stopped(rule, [flat, rising, new, dnn("newer", EVERY, 1.0, 2)]) == {"flat", "newer"}
+    assert not rule.rule([flat, new]).pruned
+
+
 def test_what_others_know_better_is_not_needed_and_what_they_lack_is() -> None:
     left, right = dnn("left", EVEN, 1.0), dnn("right", ~EVEN, 1.0)
     worse = dnn("worse", EVEN, 2.0, falls=0.05)
@@ -108,6 +116,8 @@ def test_items_that_one_dnn_lacks_are_compared_for_none() -> None:
         "nothing", values, MOST, evidence=[encoded(np.full(NUM_ITEMS, np.nan), "classes")] * 16
     )
     assert not stopped(Committee(1, 0.002), [nothing, dnn("b", EVERY, 1.0)])
+    flat, rising = dnn("flat", EVERY, 0.05, falls=0.0), dnn("rising", EVERY, 0.5)
+    assert stopped(Committee(1, 0.002), [nothing, flat, rising]) == {"flat"}, "as without the diverged one"
 
 
 def errors(name: str, offset: Any, falls: float) -> Candidate:

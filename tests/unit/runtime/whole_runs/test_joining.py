@@ -11,6 +11,7 @@ import yaml
 
 from hpcbal.cli.main import main
 from hpcbal.config import load_ensemble
+from hpcbal.runtime.handoff.submissions import submission_files
 from hpcbal.runtime.roles import scheduler
 from hpcbal.telemetry import RunDirectory
 
@@ -44,6 +45,12 @@ def adds_at(lab: Any, step: int, *names: str) -> None:
             time.sleep(0.001)
 
     lab.at_steps([step], act)
+
+
+def tpe(lab: Any) -> dict[str, Any]:
+    space = {"args.seed": {"integers": [0, 9]}}
+    search = {"sampler": "tpe", "samples": 4, "startup": 2, "space": space}
+    return {**lab.dnn("s{sample}", 1), "search": search}
 
 
 @pytest.mark.parametrize("paradigm", ["global", "independent"])
@@ -92,10 +99,26 @@ def test_a_dnn_that_no_round_can_take_fails_alone(lab: Any, capsys: Any) -> None
 
     lab.at_steps([2], act)
     assert lab.run() == 3
-    states = lab.states()
-    assert states.pop("large") == ("failed", 0)
-    assert states == {name: ("done", epochs) for name, epochs in lab.epochs.items()}
+    for _ in range(2):  # also at the next start
+        states = lab.states()
+        assert states.pop("large") == ("failed", 0)
+        assert states == {name: ("done", epochs) for name, epochs in lab.epochs.items()}
+        assert lab.run() == 3
     assert "does not fit in the ring" in capsys.readouterr().out
+
+
+def test_a_number_of_a_file_that_was_removed_is_not_waited_for(lab: Any) -> None:
+    lab.use(dnns=lab.dnns(hook="act"))
+    lab.stop_at(2, rank=1)
+    assert [add(lab, "n0"), add(lab, "n1")] == [0, 0]
+    first, second = submission_files(RunDirectory(lab.out))
+    first.unlink()
+    assert add(lab, "n2") == 0
+    assert [path.name for path in submission_files(RunDirectory(lab.out))] == [second.name, "0002.yaml"]
+    assert main(["stop", str(lab.out), "n2"]) == 0, "it belongs to the run, which has not seen it yet"
+    assert lab.run() == 0
+    assert lab.states()["n1"] == ("done", 1)
+    assert lab.states()["n2"] == ("stopped", 0)
 
 
 def test_the_verb_refuses_what_cannot_join(lab: Any, capsys: Any) -> None:
@@ -112,9 +135,14 @@ def test_the_verb_refuses_what_cannot_join(lab: Any, capsys: Any) -> None:
         ({"defaults": {"batch_size": 16}}, "missing key 'dnns' or 'sweeps'"),
         ({"kind": "jobs", "jobs": []}, "allowed: a file with dnns or sweeps of DNNs"),
         ({"dnns": [lab.dnn("n", 1)]}, "no rates for n"),
+        ({"dnns": []}, "got no DNNs, allowed: at least one DNN that joins the run"),
+        ({"dnns": [{**lab.dnn("A1", 1), "k_fold": 2}]}, "k_fold: got 2, allowed: none"),
+        ({"sweeps": [tpe(lab)]}, "got search.sampler: tpe, allowed for DNNs that join a run: random"),
     ):
         defaults = {"batch_size": 16, "optimizer": {"name": "sgd", "learning_rate": 0.1}}
-        rates = {"rates": {"A": {1: 1e6}}} if "A" in str(content) else {}
+        known = {"'A'": ["A"], "A1": ["A1-fold1", "A1-fold2"], "tpe": ["s0", "s1"]}
+        names = next((names for mark, names in known.items() if mark in str(content)), [])
+        rates = {"rates": {name: {1: 1e6} for name in names}} if names else {}
         content = {"defaults": defaults, **({"backend": rates} if rates else {}), **content}
         file.write_text(yaml.safe_dump(content, sort_keys=False))
         assert main(["add", out, str(file)]) == 2, content
