@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from hpcbal.events.ensemble import WITHOUT_ROUNDS
+
 NUM_SLOTS = 3
 NUM_RANKS = NUM_SLOTS + 2
 """One scheduler, one preprocessor, three trainers."""
@@ -29,6 +31,13 @@ PROFILE: Mapping[str, Any] = {"format": 1, "entries": {"a": {"dnn": "a", **RATES
 """The rates.json of every run; a case that names it measures nothing."""
 
 
+def _based_on(schedule: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The base of a case; without rounds there is no ring."""
+    if schedule.get("paradigm") not in WITHOUT_ROUNDS:
+        return _BASE
+    return {**_BASE, "dataplane": {"block_samples": 8}}
+
+
 def _dnn(name: str, epochs: int, model: str) -> dict[str, Any]:
     stop = {"max_epochs": epochs}
     return {"name": name, "model": model, "batch_size": 16, "optimizer": _OPTIMIZER, "stop": stop}
@@ -38,7 +47,7 @@ def _three(model: str = "hpcbal.models:softmax", **more: Any) -> dict[str, Any]:
     """Three DNNs of unlike speed, so that they share rounds and slots in several ways."""
     names = {"a": 5, "b": 3, "c": 4}
     return {
-        **_BASE,
+        **_based_on(more.get("schedule", {})),
         "dnns": [_dnn(name, epochs, model) for name, epochs in names.items()],
         "backend": {
             "name": "emulated",
@@ -89,7 +98,7 @@ def _trained(model: str, *names: str, **schedule: Any) -> dict[str, Any]:
         "ema": 0.9,
     }
     return {
-        **_BASE,
+        **_based_on(schedule),
         "dnns": [{**_dnn(name, 20, model), **more} for name in names],
         "backend": {"collective": "mpi"},
         "schedule": schedule,

@@ -121,6 +121,7 @@ def write(lab, **sections: object) -> None:
     (lab.folder / "run.yaml").write_text(yaml.safe_dump({**CONFIG, **sections}), encoding="utf-8")
 
 
+@pytest.mark.timeout(600)
 def test_members_of_two_frameworks_in_one_run(lab, monkeypatch) -> None:
     """The dataset is one of PyTorch, as it is. The default loss, the same by a method, and that compiled."""
     monkeypatch.delenv("TORCHINDUCTOR_CACHE_DIR", raising=False)  # PyTorch sets it when it compiles
