@@ -83,14 +83,13 @@ class DnnAdded(Event):
     Attributes:
         spec: the DNN, as scheduling sees it.
         rates: rates that are known already, samples/s by number of slots.
-        drawn: the values that a search has proposed for it, by key, of a choice its index; null if the user
-            has added it.
+        drawn: the values that a search has proposed for it, by key, as text; null if the user has added it.
     """
 
     event: ClassVar[str] = "dnn-added"
     spec: DnnSpec
     rates: Mapping[int, Number]
-    drawn: Mapping[str, Number] | None = None
+    drawn: Mapping[str, str] | None = None
 
     @property
     def dnn_id(self) -> str:

@@ -259,6 +259,19 @@ def compared_losses(config: EnsembleConfig, root: YamlNode) -> list[str]:
     ]
 
 
+def searches_in_vain(config: EnsembleConfig, root: YamlNode) -> list[str]:
+    """A line in the form of problems for each search whose DNNs are all drawn at random; as above."""
+    node, _ = root.deepest(("searches",))
+    return [
+        node.problem(
+            f"sweep {each.name}: got samples: {each.search.samples}, so all are drawn at random and none is "
+            f"proposed: give more than startup ({each.search.startup}), or lower startup"
+        )
+        for each in config.searches
+        if each.search.samples <= each.search.startup
+    ]
+
+
 def _ranked_by_loss(config: EnsembleConfig, root: YamlNode) -> list[str]:
     """The same if tables and charts rank DNNs by such losses, because no metric is common to all of them."""
     first, *others = config.dnns

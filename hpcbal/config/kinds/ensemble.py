@@ -13,6 +13,7 @@ from hpcbal.config.checks.warnings import (
     compared_losses,
     data_warnings,
     initial_warnings,
+    searches_in_vain,
     size_warnings,
     walltime_warnings,
 )
@@ -39,7 +40,11 @@ def _environment_problems(full: YamlNode) -> list[str]:
 
 
 def _warnings(config: EnsembleConfig, full: YamlNode, beforehand: bool) -> list[str]:
-    lines = [*keys_without_effect(config, full), *compared_losses(config, full)]
+    lines = [
+        *keys_without_effect(config, full),
+        *compared_losses(config, full),
+        *searches_in_vain(config, full),
+    ]
     lines += walltime_warnings(config, full)
     if beforehand:
         lines += [*size_warnings(config, full), *initial_warnings(config, full), *data_warnings(full)]

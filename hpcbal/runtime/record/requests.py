@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 
 from hpcbal.config import DnnConfig, EnsembleConfig
 from hpcbal.config.schema.prune import OpenSearchConfig
-from hpcbal.config.submission import names_of, submission_yaml, with_items, with_proposed
+from hpcbal.config.submission import Submission, names_of, submission_yaml, with_items, with_proposed
 from hpcbal.control import DnnState, Ensemble
 from hpcbal.control.states import Leaving
 from hpcbal.errors import InputError
@@ -61,7 +61,7 @@ class Requests:
             for dnn in submission.items:
                 assert isinstance(dnn, DnnConfig)
                 rates = self.config.backend.rates.get(dnn.name, {})
-                yield Joined(dnn, submission.import_roots, rates, submission.drawn.get(dnn.name))
+                yield Joined(dnn, submission.import_roots, rates, self._shown(submission, dnn.name))
 
     def propose(self, number: int, warn: Callable[[str], None]) -> Iterator[Joined]:
         """Let so many DNNs of searches join: each is on disk before it is yielded.
@@ -101,6 +101,17 @@ class Requests:
             yield from self.joined(warn)
             if name not in names_of(self.config):
                 raise InputError(f"sweep {search.name}: the file in which {name} was proposed cannot be used")
+
+    def _shown(self, submission: Submission, name: str) -> dict[str, str] | None:
+        """Return the proposed values of a DNN for people; None if no search has proposed it."""
+        if name not in submission.drawn:
+            return None
+        (search,) = (each for each in self.config.searches if each.name == submission.search)
+        choices = {key: search.search.space[key].choice for key in submission.drawn[name]}
+        return {
+            key: str(value if (own := choices[key]) is None else own[int(value)])
+            for key, value in submission.drawn[name].items()
+        }
 
     def _free_number(self, search: OpenSearchConfig) -> int:
         """Return the number of the next sample; not one whose name a DNN has that the user has added."""

@@ -26,13 +26,13 @@ class Joined:
         dnn: its configuration.
         import_roots: directories with its modules.
         rates: its emulated rates, samples/s by number of slots; empty if it is trained on real devices.
-        drawn: the values that a search has proposed for it; None if the user has added it.
+        drawn: the values that a search has proposed for it, as text; None if the user has added it.
     """
 
     dnn: DnnConfig
     import_roots: tuple[str, ...]
     rates: Mapping[int, float]
-    drawn: Mapping[str, float | int] | None = None
+    drawn: Mapping[str, str] | None = None
 
 
 @dataclass(frozen=True, slots=True)

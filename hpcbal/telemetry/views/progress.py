@@ -189,7 +189,7 @@ class Progress:
                 self._stop_round()
             case DnnAdded():
                 drawn = message.drawn or {}
-                values = ", ".join(f"{key} {value:g}" for key, value in drawn.items())
+                values = ", ".join(f"{key} {value}" for key, value in drawn.items())
                 why = f", proposed: {values}" if drawn else ""
                 self.note(f"{message.dnn_id} joins the run{why}")
             case SearchEnded(reason):

@@ -186,3 +186,14 @@ def test_a_value_that_a_key_does_not_allow_is_reported_at_its_distribution(tmp_p
             tmp_path,
             "{samples: 9, space: {optimizer.learning_rate: {choice: [0.1]}, batch_size: {choice: [0]}}}",
         )
+
+
+def test_a_search_that_proposes_nothing_is_warned_of(tmp_path: Path) -> None:
+    path, found = tmp_path / "run.yaml", []
+    head = HEAD.replace("-{learning_rate}NAME", "")
+    for samples in (11, 10):
+        path.write_text(f"{head}    search: {{sampler: tpe, samples: {samples}, space: {SPACE}}}\n", "utf-8")
+        warned: list[str] = []
+        load_config(path, warn=warned.append)
+        found.append([line for line in warned if "none is proposed: give more than startup (10)" in line])
+    assert [len(lines) for lines in found] == [0, 1]

@@ -64,12 +64,13 @@ def test_every_sample_is_proposed_and_trained(lab: Any, paradigm: str, capsys: A
     assert states == {f"net-{number}": ("done", 2) for number in range(NUM_SAMPLES)}
     proposed = lab.events("dnn-added")
     assert [line.dnn_id for line in proposed] == [f"net-{n}" for n in range(NUM_FIRST, NUM_SAMPLES)]
-    assert {name: drawn(lab)[name] for name in drawn(lab) if int(name[-1]) >= NUM_FIRST} == {
-        line.dnn_id: line.drawn for line in proposed
+    assert {name: drawn(lab)[name].keys() for name in drawn(lab) if int(name[-1]) >= NUM_FIRST} == {
+        line.dnn_id: line.drawn.keys() for line in proposed
     }
     config = load_ensemble(lab.out / "config.yaml")
     rates = {dnn.name: dnn.optimizer.learning_rate for dnn in config.dnns}
-    assert all(rates[line.dnn_id] == line.drawn["optimizer.learning_rate"] for line in proposed)
+    assert all(str(rates[line.dnn_id]) == line.drawn["optimizer.learning_rate"] for line in proposed)
+    assert {line.drawn["optimizer.momentum"] for line in proposed} <= {"0.0", "0.5", "0.9"}
     assert "net-5 joins the run, proposed: optimizer.learning_rate" in capsys.readouterr().out
     assert lab.run() == 0, "nothing is left to do"
 
