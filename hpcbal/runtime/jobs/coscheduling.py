@@ -23,7 +23,11 @@ from hpcbal.paramserver.master import messages
 from hpcbal.paramserver.master.events import End, Instruction, StopRequested
 from hpcbal.paramserver.store.ownership import dealt_out, dealt_out_by_table
 from hpcbal.policies.grouping import JobLoad, JobMemory
-from hpcbal.runtime.handoff.submissions import SubmissionWatch, append_import_roots
+from hpcbal.runtime.handoff.submissions import (
+    SubmissionWatch,
+    append_import_roots,
+    submissions_of,
+)
 from hpcbal.runtime.jobs.background import Decisions, Loader, SchedulingDecision
 from hpcbal.runtime.jobs.groups import FormedGroups, check_fits
 from hpcbal.runtime.jobs.job import Job, Start
@@ -102,6 +106,8 @@ class Coscheduling(JobPlacement, Shown):
         """Expect the jobs of the run, and record those that were submitted to an earlier start."""
         self._master, self._record = master, record
         self._submissions = SubmissionWatch(self._run, JOBS, master.jobs)
+        earlier = (root for each in submissions_of(self._run, JOBS) for root in each.import_roots)
+        self._import_roots = tuple(dict.fromkeys(earlier))
         self._loader = Loader(self._open, record.note)
         self._expected = sorted(
             (job.arrives_s, index, name)

@@ -231,7 +231,8 @@ class SharedRank:
     def _leave(self, order: HostJob) -> None:
         self._send_load()  # the run may end before the next one is due
         self.machine.remove(order.job)
-        del self._tenants[order.start], self._threads[order.start], self._transports[order.start]
+        del self._tenants[order.start], self._threads[order.start]
+        self._transports.pop(order.start, None)  # a job that could not be opened has none
         if order.start in self._given_up:
             self._given_up.discard(order.start)  # it went on after all, and the scheduler has been told
         else:
