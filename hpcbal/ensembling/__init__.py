@@ -23,6 +23,7 @@ from hpcbal.ensembling.calibration import (
     calibration_evidence,
     entropies,
     half_width,
+    is_at_bound,
     tempered,
 )
 from hpcbal.ensembling.columns import columns_of_samples, prediction_columns
@@ -63,6 +64,7 @@ __all__ = [
     "greedy_selection",
     "half_width",
     "has_soft_labels",
+    "is_at_bound",
     "items_of",
     "items_per_sample",
     "items_shape",

@@ -18,6 +18,11 @@ COVERAGE = 0.9
 _LOG_TEMPERATURES = np.linspace(-math.log(16.0), math.log(16.0), 49)
 
 
+def is_at_bound(temperature: float | None) -> bool:
+    """Whether a fitted temperature is the least or the largest that is tried; a better one may lie beyond."""
+    return temperature in (float(np.exp(_LOG_TEMPERATURES[0])), float(np.exp(_LOG_TEMPERATURES[-1])))
+
+
 def tempered(rows: NDArray[np.float64], temperature: float) -> NDArray[np.float64]:
     """Return probabilities as if the logits behind them were divided by a temperature.
 

@@ -18,7 +18,7 @@ from hpcbal.data.held_out import only_counted
 from hpcbal.data.labels import class_names
 from hpcbal.data.source import PreprocessedSamples
 from hpcbal.data.spec import UNNAMED
-from hpcbal.ensembling import ClassTally, Kind, Tally
+from hpcbal.ensembling import ClassTally, Kind, Tally, is_at_bound
 from hpcbal.errors import DataError, InputError, OutputError
 from hpcbal.events.history import LOSS, finite_metrics
 from hpcbal.processes import own_stream
@@ -418,6 +418,11 @@ def _notes_on_ensembles(num_dnns: int, run: TrainedRun, data: EvaluationData, ou
     notes = [f"the metrics of the ensembles are not known: {trouble}"] if trouble else []
     if run.data == VALIDATION and any(each is not None for each in outcome.fitted.members):
         notes.append("the calibration was made on these samples, so its figures are too good")
+    if any(map(is_at_bound, (*outcome.fitted.members, *outcome.fitted.together))):
+        notes.append(
+            "a temperature of 0.0625 or 16 is at its bound: with few validation samples, or predictions that "
+            "are all right or say nothing, calibrated probabilities are not to be trusted"
+        )
     if data.samples.has_labels:
         notes += only_counted(data.samples.source.dataset, data.trained.dataset, data.samples.name)
     return notes + _notes_on_selection(num_dnns, run, data, outcome)

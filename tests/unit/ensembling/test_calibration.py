@@ -10,7 +10,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import minimize_scalar
 
-from hpcbal.ensembling import COVERAGE, TemperatureTally, calibrated_tally, entropies, half_width, tempered
+from hpcbal.ensembling import (
+    COVERAGE,
+    TemperatureTally,
+    calibrated_tally,
+    entropies,
+    half_width,
+    is_at_bound,
+    tempered,
+)
 from hpcbal.errors import PolicyError
 
 
@@ -72,3 +80,11 @@ def test_an_interval_needs_a_residual() -> None:
 def test_the_entropy_is_largest_where_nothing_is_known() -> None:
     rows = np.array([[0.25] * 4, [1.0, 0.0, 0.0, 0.0], [0.5, 0.5, 0.0, 0.0]])
     assert entropies(rows) == pytest.approx([math.log(4), 0.0, math.log(2)])
+
+
+def test_a_temperature_at_its_bound_is_told_from_others() -> None:
+    rows, right = np.array([[0.9, 0.1], [0.2, 0.8]]), np.array([0, 1])
+    assert is_at_bound(TemperatureTally.of(rows, right).temperature()), "all are right: colder is better"
+    mixed = np.tile(rows, (5, 1)), np.array([0, 1] * 4 + [1, 0])
+    assert not is_at_bound(TemperatureTally.of(*mixed).temperature())
+    assert not is_at_bound(None)
