@@ -61,7 +61,7 @@ def submission_files(run: RunDirectory) -> list[Path]:
     """
     try:
         return sorted(path for path in run.submissions.iterdir() if path.suffix == ".yaml")
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):  # whoever claims the run's directory says what it is
         return []
     except OSError as error:
         raise output_error(run.submissions, error, "read") from error
