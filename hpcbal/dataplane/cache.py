@@ -105,7 +105,12 @@ class CacheNeed:
         pool = num_samples * self.entry_bytes
         # In each chunk, the last sample may not fit; and each writer may end in the middle of one.
         pool += pool // ENTRIES * (num_writers > 1)
-        return pool + (num_writers + 1) * self.chunk_bytes(2 * pool)
+        size = pool
+        while (
+            whole := pool + (num_writers + 1) * self.chunk_bytes(size)
+        ) > size:  # chunks grow with the size
+            size = whole
+        return size
 
     def chunk_bytes(self, pool_bytes: int) -> int:
         """Bytes that a writer gets at once from the memory for samples."""

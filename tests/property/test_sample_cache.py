@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import io
+import random as random_numbers
 from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 from PIL import Image
@@ -188,6 +189,7 @@ def test_every_pass_finds_as_many_samples_whatever_its_order(length: int, share:
 
 @settings(max_examples=60, deadline=None)
 @given(st.integers(1, 300), st.integers(1, 9000), st.integers(1, 6), st.randoms(use_true_random=False))
+@example(25, 193, 5, random_numbers.Random(0))
 def test_a_whole_cache_has_room_for_all_samples_whoever_makes_them(
     num_samples: int, sample_bytes: int, num_writers: int, random: Any
 ) -> None:
