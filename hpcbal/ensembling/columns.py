@@ -72,7 +72,7 @@ def columns_of_samples(
     found = {}
     for name, known in columns.items():
         is_whole = known.dtype.kind == "i"
-        dtype: Any = np.int32 if is_whole else np.float64 if "lower" in columns else np.float32
+        dtype: Any = np.int32 if is_whole else np.float64 if "standard_deviation" in columns else np.float32
         every = np.full((len(is_known), *known.shape[1:]), UNKNOWN if is_whole else np.nan, dtype)
         every[is_known] = known
         found[name] = every.reshape(-1, *shape, *known.shape[1:])

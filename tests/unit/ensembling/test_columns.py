@@ -46,3 +46,10 @@ def test_items_of_a_sample_lie_in_its_row_and_unknown_ones_are_marked() -> None:
     assert found["probabilities"].shape == (2, 2, 2)
     assert found["probabilities"].dtype == np.float32
     assert np.isnan(found["probabilities"][1]).all()
+
+
+def test_values_keep_their_precision_without_an_interval() -> None:
+    rows = np.array([[1.0 + 1e-12], [2.0]])
+    columns = prediction_columns(rows, np.square(rows[:, 0]), "values", None)
+    found = columns_of_samples(columns, np.array([True, True]), ())
+    np.testing.assert_array_equal(found["predicted"], rows[:, 0])
