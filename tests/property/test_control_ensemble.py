@@ -645,6 +645,16 @@ def test_stops_on_changing_clusters_train_every_sample_once_per_epoch(seed: int)
     world.check_end()
 
 
+def check_whole_run(case: Case, world: World, num_events: int) -> None:
+    """Run to the end, with stops and deaths in half of the cases; a replay of the events ends the same."""
+    if case.rng.random() < 0.5:
+        world.stops = draw_stops(case.rng, num_events, ["suspend", "crash"])
+    world.run_to_the_end([])
+    world.check_end()
+    if world.ensemble.log.num_dropped == 0:
+        assert replay(*world.ensemble.origin, world.ensemble.events).state == world.ensemble.state
+
+
 @QUICK
 @given(seeds)
 def test_dnns_that_the_user_stops_leave_after_a_whole_epoch_and_the_others_are_not_touched(seed: int) -> None:
@@ -654,12 +664,7 @@ def test_dnns_that_the_user_stops_leave_after_a_whole_epoch_and_the_others_are_n
     world = case.world(offers)
     names = case.rng.sample(sorted(world.models), case.rng.randint(1, min(3, len(world.models))))
     world.asks = deque(sorted((case.rng.randint(1, num_events), name) for name in names))
-    if case.rng.random() < 0.5:
-        world.stops = draw_stops(case.rng, num_events, ["suspend", "crash"])
-    world.run_to_the_end([])
-    world.check_end()
-    if world.ensemble.log.num_dropped == 0:
-        assert replay(*world.ensemble.origin, world.ensemble.events).state == world.ensemble.state
+    check_whole_run(case, world, num_events)
 
 
 @QUICK
@@ -673,12 +678,7 @@ def test_dnns_that_join_train_like_those_that_were_there_from_the_start(seed: in
     world.joins = deque(
         sorted(((case.rng.randint(1, num_events), m) for m in more), key=lambda each: each[0])
     )
-    if case.rng.random() < 0.5:
-        world.stops = draw_stops(case.rng, num_events, ["suspend", "crash"])
-    world.run_to_the_end([])
-    world.check_end()
-    if world.ensemble.log.num_dropped == 0:
-        assert replay(*world.ensemble.origin, world.ensemble.events).state == world.ensemble.state
+    check_whole_run(case, world, num_events)
 
 
 @QUICK
