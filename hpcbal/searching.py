@@ -1,8 +1,8 @@
 """Propose the values of the next DNN of a search, from what the DNNs before it have reached.
 
-A proposal is a function of the search, its seed, the number of the DNN and these results alone: the sampler
-is made anew and told all of them each time. So nothing of it has to be saved, and a run that is resumed, or
-repeated with the same results, proposes the same.
+A proposal is a function of the search, its seed, the number of the DNN and these results alone: each
+proposal makes a new sampler and tells it all results. So no sampler has to be saved, and a run that is
+resumed, or repeated with the same results, proposes the same.
 
 Source: [TPE]; `optuna.samplers.TPESampler` through `ask`, with its default settings. DNNs that still train
 count as poor (`constant_liar`), so that DNNs that are proposed together differ.

@@ -42,7 +42,7 @@ class BlockComposer:
     If the source has a method `copy_kept(ids, samples, labels)`, it is asked first to write all samples of a
     block at once.
 
-    If the source has a method `ask(ids)`, it is told the ids of each block first, and of no block at the end;
+    If the source has a method `ask(ids)`, it gets the ids of each block first, and none at the end;
     then `is_coming(sample_id)` says whether it is better to wait before that sample is made.
 
     If the source has a method `moments_of_pass(pass_index)`, and it returns numbers, shape (num_train,), they

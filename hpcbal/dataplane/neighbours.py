@@ -109,9 +109,9 @@ class CacheWithNeighbours:
 
     A rank says which samples it needs next (`ask`), and makes meanwhile what nobody else has. A preprocessor
     of the home of a sample answers between its own samples: it sends the sample, or says that nobody has made
-    it yet. Whoever makes it then gives it to its home. So all nodes together decode a sample once, and keep
-    as many different samples as fit into all caches. Nothing waits for ever: a sample that does not come is
-    made here, with the same bits.
+    it yet. The rank that makes the sample gives it to its home. So all nodes together decode a sample once,
+    and keep as many different samples as fit into all caches. Nothing waits for ever: a sample that does not
+    come is made here, with the same bits.
 
     Whether samples are fetched or made is decided by what each has cost this rank per sample so far, waiting
     included.

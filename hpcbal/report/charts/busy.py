@@ -70,7 +70,7 @@ def draw_busy(data: ReportData, width: float) -> Drawing | None:
         for part in parts
     ]
     most = 1.0
-    if data.run_kind == "paramserver":  # bytes/s, of which no limit is known
+    if data.run_kind == "paramserver":  # in bytes/s; the limit is not known
         most = max((links for row in rows for _, links in row.values()), default=0.0) or 1.0
     sheet = Sheet()
     top = _draw_legend(sheet, data, most, width) + 10.0

@@ -49,7 +49,7 @@ def write_submission(run: RunDirectory, text: str, number: int) -> bool:
 
 
 def next_number(run: RunDirectory) -> int:
-    """Return the number of the next file: above all that are there, some of which may have been removed."""
+    """Return the number of the next file, above the largest: files in between may have been removed."""
     return 1 + max((int(path.stem) for path in submission_files(run) if path.stem.isdecimal()), default=-1)
 
 
@@ -61,7 +61,10 @@ def submission_files(run: RunDirectory) -> list[Path]:
     """
     try:
         return sorted(path for path in run.submissions.iterdir() if path.suffix == ".yaml")
-    except (FileNotFoundError, NotADirectoryError):  # whoever claims the run's directory says what it is
+    except (
+        FileNotFoundError,
+        NotADirectoryError,
+    ):  # the claim of the run's directory reports that it is a file
         return []
     except OSError as error:
         raise output_error(run.submissions, error, "read") from error

@@ -73,7 +73,7 @@ def test_a_request_outlives_the_death_of_the_run(lab: Any) -> None:
     assert sorted(line.dnn_id for line in lab.events("dnn-stopped")) == ["a", "c"]
     assert not lab.events("stop-asked")
     assert lab.run() == 0
-    assert len(lab.events("dnn-stopped")) == 2, "told once"
+    assert len(lab.events("dnn-stopped")) == 2, "no second line for each"
 
 
 def test_a_run_whose_dnns_are_all_stopped_is_done(lab: Any) -> None:
