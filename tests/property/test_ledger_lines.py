@@ -15,6 +15,7 @@ from hpcbal.events.ensemble import Delta, RoundPlan
 from hpcbal.events.epoch import RankFacts
 from hpcbal.events.history import Position
 from hpcbal.events.line import Line, name_in_file
+from hpcbal.events.members import StopRule
 from hpcbal.telemetry.ledger import LINE_BY_EVENT, Entry
 from hpcbal.telemetry.ledger.codec import ENVELOPE, entry_of, plain_of
 
@@ -47,7 +48,7 @@ def values_of(hint: Any, length: int | None = None) -> st.SearchStrategy[Any]:
         most = 4 if length is None else length
         return st.lists(values_of(arguments[0]), min_size=length or 0, max_size=most).map(tuple)
     if origin is not None:
-        return st.dictionaries(TEXT, values_of(arguments[1]), max_size=3)
+        return st.dictionaries(values_of(arguments[0]), values_of(arguments[1]), max_size=3)
     return facts_of(hint)
 
 
@@ -63,6 +64,15 @@ def facts_of(draw: st.DrawFn, kind: type[Any]) -> Any:
         some = draw(st.floats(0, 1e9))
         return draw(st.sampled_from([Delta(absolute=some), Delta(relative=some)]))
     fields = {name: draw(values_of(hint)) for name, hint in hints.items()}
+    if kind is StopRule:
+        counts = st.integers(1, 2**80)
+        allowed = {
+            "mode": st.sampled_from(["max", "min"]),
+            "min_delta": st.floats(0, 1e9),
+            "max_epochs": counts,
+        }
+        fields |= {name: draw(values) for name, values in allowed.items()}
+        fields["patience"] = draw(st.none() | counts)
     if kind is RoundPlan:
         dnns = {group.dnn_id for group in fields["groups"]}
         fields["start"] |= {dnn: draw(values_of(Position)) for dnn in dnns}

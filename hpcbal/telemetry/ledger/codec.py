@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar, cast
 
-from hpcbal.errors import PolicyError
+from hpcbal.errors import HpcbalError
 from hpcbal.events.line import IN_FILE, Facts, Line, name_in_file
 from hpcbal.telemetry.files.atomic_file import to_jsonable
 from hpcbal.telemetry.files.json_lines import unix_seconds
@@ -50,6 +50,7 @@ _MOST_SHOWN = 60
 _ALLOWED = {
     "int_type": "a whole number",
     "int_from_float": "a whole number",
+    "int_parsing": "a whole number",
     "float_type": "a number",
     "finite_number": "a finite number",
     "string_type": "text",
@@ -139,7 +140,7 @@ def facts_of(kind: type[_Kind], own: Mapping[str, Any]) -> _Kind:
         facts: _Kind = _adapter(cast(Any, kind)).validate_json(text)
     except ValidationError as error:
         raise ValueError(f"{name}: {_problem(kind, error.errors(include_url=False)[0])}") from error
-    except PolicyError as error:
+    except HpcbalError as error:
         raise ValueError(f"{name}: {error}") from error
     return facts
 

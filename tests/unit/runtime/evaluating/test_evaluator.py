@@ -232,6 +232,11 @@ def evaluate(lab: Lab, num_ranks: int = 1, backend: Any = None, data: Any = None
     return first
 
 
+def other_notes(evaluation: Evaluation) -> list[str]:
+    """Return the notes but the one on temperatures at a bound: few points of random weights may give it."""
+    return [note for note in evaluation.notes if "is at its bound" not in note]
+
+
 @pytest.mark.parametrize(("num_ranks", "chunk_bytes"), [(1, 2**20), (1, 500), (3, 2**20), (7, 700)])
 def test_scores_are_those_of_all_predictions_at_once(
     tmp_path: Path, num_ranks: int, chunk_bytes: int
@@ -455,7 +460,7 @@ def test_ensembles_show_the_loss_and_the_metrics_that_all_dnns_have(tmp_path: Pa
 
 def test_a_metric_that_raises_for_an_ensemble_costs_no_other_score(tmp_path: Path) -> None:
     evaluation = evaluate(Lab(tmp_path), 3, Backend(failing=["d3"], how="metric"))
-    (note,) = evaluation.notes
+    (note,) = other_notes(evaluation)
     assert note.startswith("the metrics of the ensembles are not known: ")
     assert note.endswith("RuntimeError: no such metric")
     assert set(evaluation.ensembles[0].scores) == {"accuracy", "nll", "calibration_error"}
@@ -525,9 +530,9 @@ def test_too_many_predictions_for_a_selection_select_nothing(
     monkeypatch.setattr(evaluator_module, "SELECTION_BYTES", 100)
     evaluation = evaluate(Lab(tmp_path))
     assert [each.name for each in evaluation.ensembles] == ["mean of all"]
-    assert evaluation.notes == (
-        "nothing was selected: the predictions of the validation samples take more than 1 GiB",
-    )
+    assert other_notes(evaluation) == [
+        "nothing was selected: the predictions of the validation samples take more than 1 GiB"
+    ]
 
 
 def test_weights_of_other_data_are_pointed_out(tmp_path: Path) -> None:
@@ -554,10 +559,10 @@ def test_weights_that_a_running_run_replaces_meanwhile_are_pointed_out(tmp_path:
         return evaluate_run(workers, predictor, lab.run, lab.data)
 
     for evaluation in on_ranks(2, work):
-        assert evaluation.notes == (
+        assert other_notes(evaluation) == [
             "the run saved other weights of d0 during this evaluation: it mixes epochs 3 and 4; "
-            "evaluate again",
-        )
+            "evaluate again"
+        ]
 
 
 def test_reasons_of_several_ranks_come_together(tmp_path: Path) -> None:

@@ -28,6 +28,7 @@ from hpcbal.events.ensemble import (
 )
 from hpcbal.events.history import Position
 from hpcbal.events.line import Line
+from hpcbal.events.members import DnnAdded, DnnSpec, StopRule
 from hpcbal.telemetry.ledger import LINE_BY_EVENT, Entry
 from hpcbal.telemetry.ledger.codec import entry_of, plain_of
 
@@ -103,4 +104,12 @@ def test_a_delta_of_two_kinds_is_no_line() -> None:
     plain = plain_of(Entry(0, "2025-01-31T12:00:00.000Z", CHOICE))
     plain["schedule"]["delta"] = {"absolute": 1.0, "relative": 0.5}
     with pytest.raises(ValueError, match="give exactly one"):
+        entry_of(plain)
+
+
+def test_a_dnn_that_stops_by_an_unknown_rule_is_no_line() -> None:
+    added = DnnAdded(DnnSpec("a", 8, StopRule()), {1: 20.0})
+    plain = plain_of(Entry(0, "2025-01-31T12:00:00.000Z", added))
+    plain["spec"]["stop"]["mode"] = "most"
+    with pytest.raises(ValueError, match=r"stop\.mode: got 'most', allowed: 'max', 'min'"):
         entry_of(plain)
