@@ -327,19 +327,64 @@ class Run:
             RunFailed: if it did not end well.
             KeyboardInterrupt: after its end, if there was a Ctrl-C.
         """
-        from hpcbal.config.source.given import plain_of
         from hpcbal.telemetry.files.atomic_file import to_jsonable
         from hpcbal.telemetry.views.evaluation import read_evaluation, render_evaluation
 
-        text = None if data_args is None else json.dumps(plain_of(data_args, "data_args", "evaluate"))
-        words = options(data=data, data_args=text, dnns=_names(dnns), weights=weights)
-        self._do(
-            ["evaluate", path_word(self._files.root), *words], show, (ExitCode.DONE, ExitCode.FAILED_DNNS)
+        self._evaluate(
+            show, data=data, data_args=_json(data_args, "evaluate"), dnns=_names(dnns), weights=weights
         )
         found = read_evaluation(self._files.evaluation)
         if found is None:
             raise InputError(f"{self._files.evaluation}: was removed")
         return Answer(to_jsonable(found), lambda: render_evaluation(found).splitlines())
+
+    @naming_arguments()
+    def predictions(
+        self,
+        data: str | None = None,
+        *,
+        to: str | os.PathLike[str],
+        data_args: Mapping[str, Any] | None = None,
+        dnns: Sequence[str] = (),
+        weights: Weights | None = None,
+        ensemble: Literal["mean", "greedy"] | None = None,
+        no_labels: bool = False,
+        force: bool = False,
+        show: bool = False,
+    ) -> Path:
+        """Write its ensemble's predictions for every sample, with `hpcbal evaluate --to`.
+
+        Args:
+            data: test, validation, samples without labels (a folder of images, or a file .h5, .npy or
+                .npz), or the import path of a dataset that is called with `data_args`.
+            to: the file; its end decides on the format: .parquet, .h5 or .csv.
+            dnns, weights, show: as for `evaluate`.
+            ensemble: the mean of all DNNs, which None means, too, or the greedy selection.
+            no_labels: whether the dataset has no labels, or none to look at.
+            force: whether to replace a file that is there already.
+
+        Returns:
+            `to`.
+
+        Raises:
+            ConfigError, RunRefused, RunFailed, KeyboardInterrupt: as `evaluate`.
+        """
+        self._evaluate(
+            show,
+            data=data,
+            data_args=_json(data_args, "predictions"),
+            to=to,
+            dnns=_names(dnns),
+            weights=weights,
+            ensemble=ensemble,
+            no_labels=no_labels,
+            force=force,
+        )
+        return Path(to)
+
+    def _evaluate(self, show: bool, **given: Any) -> None:
+        words = ["evaluate", path_word(self._files.root), *options(**given)]
+        self._do(words, show, (ExitCode.DONE, ExitCode.FAILED_DNNS))
 
     @naming_arguments()
     def export(
@@ -408,3 +453,10 @@ class Run:
 
 def _names(given: Sequence[str]) -> tuple[str, ...]:
     return (given,) if isinstance(given, str) else tuple(given)
+
+
+def _json(arguments: Mapping[str, Any] | None, verb: str) -> str | None:
+    """Return arguments of a dataset as the word for `--data-args`."""
+    from hpcbal.config.source.given import plain_of
+
+    return None if arguments is None else json.dumps(plain_of(arguments, "data_args", verb))

@@ -191,6 +191,19 @@ def test_arguments_of_data_are_plain_or_refused(
         run.evaluate("m:data", data_args={"a": object()})
 
 
+def test_predictions_are_written_by_the_command_line(
+    started: list[list[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(FakeChild, "wait", lambda self, show: 0, raising=False)
+    monkeypatch.setattr(FakeChild, "check", lambda self, code, allowed: None, raising=False)
+    run = loaded()
+    assert run.predictions("new.npy", to=Path("p.csv"), ensemble="greedy", force=True) == Path("p.csv")
+    assert started[0][:2] == ["evaluate", str(Path("out").resolve())]
+    assert started[0][2:] == ["--data=new.npy", "--to=p.csv", "--ensemble=greedy", "--force"]
+    with pytest.raises(hpcbal.InputError, match="ensemble"):
+        run.predictions(to="p.csv", ensemble="best")  # type: ignore[arg-type]
+
+
 def test_only_a_run_can_be_loaded() -> None:
     with pytest.raises(hpcbal.InputError, match="no such directory"):
         hpcbal.load("nowhere")
