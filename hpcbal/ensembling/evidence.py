@@ -95,17 +95,22 @@ class WatchedItems:
                 f"prune.rule: committee: its outputs of shape {predictions.shape[1:]} predict "
                 f"{len(rows) // len(ids)} items of a sample, but its label has {len(labels) // len(ids)}"
             )
-        if has_soft_labels(y, self.kind):
-            raise InputError(
-                "prune.rule: committee: labels of validation samples give shares to several classes, "
-                "allowed: one class each; use rule: asha or median"
-            )
+        refuse_soft_labels(y, self.kind)
         order = np.argsort(ids, kind="stable")
         of_sample = order[np.searchsorted(ids, self.sample_ids[items], sorter=order)]
         wanted = of_sample * (len(rows) // len(ids)) + self.places[items]
         if self.kind == "values":
             return rows[wanted, 0] - labels[wanted]
         return rows[wanted, labels[wanted].astype(np.int64)]
+
+
+def refuse_soft_labels(y: NDArray[Any], kind: Kind) -> None:
+    """Raise an InputError if labels give shares to several classes."""
+    if has_soft_labels(y, kind):
+        raise InputError(
+            "prune.rule: committee: labels of validation samples give shares to several classes, "
+            "allowed: one class each; use rule: asha or median"
+        )
 
 
 def encoded(numbers: Evidence, kind: Kind) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,6 +12,7 @@ from hpcbal.config import DnnConfig, EnsembleConfig
 from hpcbal.config.schema.objective import predicted_by
 from hpcbal.config.schema.prune import COMMITTEE
 from hpcbal.data.arrays import Affine
+from hpcbal.data.dataset import BadSample
 from hpcbal.data.first_samples import doubts_about_values
 from hpcbal.data.labels import class_names
 from hpcbal.data.source import PreprocessedSamples, open_source
@@ -18,9 +20,12 @@ from hpcbal.dataplane.cache import SampleCache
 from hpcbal.dataplane.neighbours import CacheWithNeighbours
 from hpcbal.dataplane.ring import NodeRing
 from hpcbal.dataplane.stream import StreamSpec
-from hpcbal.ensembling import WatchedItems, items_per_sample
+from hpcbal.ensembling import Kind, WatchedItems, items_per_sample, refuse_soft_labels
 from hpcbal.errors import ClusterError, InputError
 from hpcbal.policies.folds import PassParts
+
+_FEW = 64
+"""Validation samples whose labels are looked at before training."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +107,7 @@ def watched_items(config: EnsembleConfig, source: PreprocessedSamples) -> Watche
     """Draw the validation items that the rule `committee` compares; None without that rule.
 
     Raises:
-        InputError: if there are no validation samples, or a sample has several labels.
+        InputError: if there are no validation samples, or a sample has several labels, or shares of classes.
     """
     compared = [dnn for dnn in config.dnns if config.prune.covers(dnn.name)]
     if config.prune.rule != COMMITTEE or not compared:
@@ -120,8 +125,19 @@ def watched_items(config: EnsembleConfig, source: PreprocessedSamples) -> Watche
             "data.validation_fraction, or use another rule"
         )
     kind = predicted_by(compared[0])
+    _refuse_shares(source, kind)
     per_sample = items_per_sample(label.shape, label.dtype, kind)
     return WatchedItems.draw(kind, source.validation_ids, per_sample, config.prune.samples, config.seed)
+
+
+def _refuse_shares(source: PreprocessedSamples, kind: Kind) -> None:
+    """Look at the labels of some validation samples before anything is trained."""
+    if np.dtype(source.label_spec.dtype).kind != "f" or kind != "classes":
+        return
+    for sample_id in source.validation_ids[:_FEW].tolist():
+        with contextlib.suppress(BadSample):
+            _, label = source.sample(sample_id, 0, training=False)
+            refuse_soft_labels(label[None], kind)
 
 
 @dataclass(frozen=True, slots=True)

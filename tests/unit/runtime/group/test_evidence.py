@@ -8,10 +8,15 @@ from typing import Any, cast
 import numpy as np
 import pytest
 
+from hpcbal.config import EnsembleConfig
+from hpcbal.data.dataset import BadSample
+from hpcbal.data.source import PreprocessedSamples
+from hpcbal.data.spec import LabelSpec, SampleSpec
 from hpcbal.dataplane.reader import Batch
 from hpcbal.ensembling import WatchedItems, decoded
 from hpcbal.errors import InputError
 from hpcbal.runtime.group.evidence import GroupEvidence
+from hpcbal.runtime.rank.data import watched_items
 from hpcbal.training.backend import Replica
 
 IDS = np.arange(10, 20)
@@ -70,3 +75,46 @@ def test_outputs_that_do_not_fit_the_labels_are_an_error_of_the_dnn() -> None:
     bad = cast(Replica, SimpleNamespace(predict=lambda batch: np.ones((len(batch.ids), 3, 2))))
     with pytest.raises(InputError, match=r"DNN a: prune\.rule: committee: its outputs"):
         GroupEvidence(WATCHED, "a").numbers(bad, batch(11))
+
+
+class Labelled:
+    """Three samples of two classes; the first cannot be read."""
+
+    num_classes = 2
+    sample_spec = SampleSpec.of((1,), "float64")
+    label_spec = LabelSpec((2,), "float32")
+
+    def __init__(self, share: float) -> None:
+        self._share = share
+
+    def __len__(self) -> int:
+        return 40
+
+    def read(self, sample_id: int) -> Any:
+        if sample_id % 7 == 0:
+            raise BadSample("unreadable")
+        return np.ones(1), np.array([self._share, 1.0 - self._share], np.float32)
+
+    def describe(self, sample_id: int) -> str:
+        return f"sample {sample_id}"
+
+
+def test_shares_of_classes_are_refused_before_anything_is_trained() -> None:
+    dnn = {
+        "name": "a",
+        "model": "m:net",
+        "batch_size": 4,
+        "loss": "categorical_crossentropy",
+        "optimizer": {"name": "sgd", "learning_rate": 0.1},
+        "stop": {"max_epochs": 1},
+    }
+    values = {"data": {"dataset": "m:data"}, "dnns": [dnn], "prune": {"rule": "committee"}}
+    config = EnsembleConfig.model_validate(values)
+
+    def watched(share: float) -> Any:
+        source = PreprocessedSamples(Labelled(share), (), seed=1, validation_fraction=0.5)
+        return watched_items(config, source)
+
+    assert len(watched(1.0)) == 20
+    with pytest.raises(InputError, match="give shares to several classes, allowed: one class each"):
+        watched(0.7)
