@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-import gc
 import io
 import os
 import sys
 
+from hpcbal.garbage import collect_rarely
 from hpcbal.stop_signals import deliver_stop_signals, keep_stop_signals
 
 _VERBS_THAT_STOP = {"run", "profile", "evaluate"}
-_OBJECTS_BETWEEN_COLLECTIONS = 50_000
-"""Imports make a million objects that stay. With Python's 700, the search for garbage among them takes a
-tenth of the time in which a rank starts, and a fifth of that in which TensorFlow is imported."""
 
 
 def main() -> int:
     """Run the command line; Ctrl-C while its modules are being imported leaves no traceback either."""
     keep_stop_signals()  # the imports take a moment
-    gc.set_threshold(_OBJECTS_BETWEEN_COLLECTIONS)
+    collect_rarely()
     _open_missing_streams()
     _use_utf8()
     here = _put_own_folders_last()

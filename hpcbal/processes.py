@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-import gc
 import io
 import os
 import signal
 import sys
-import threading
 from collections.abc import Iterable, Iterator
 from typing import TextIO
 
@@ -56,26 +54,6 @@ def say(text: str) -> None:
             stream.write(line)
         else:
             os.write(descriptor, line.encode(stream.encoding, "backslashreplace"))
-
-
-@contextlib.contextmanager
-def without_garbage_collection() -> Iterator[None]:
-    """Do not search for cycles of objects inside the block.
-
-    For code that makes hundreds of thousands of objects, keeps them all, and makes no cycles: the collector
-    walks through them again and again, for a quarter to three quarters of the time, and finds nothing.
-    It keeps working in another thread than the main one, because the whole process shares it.
-    """
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()
 
 
 _rank_pid: int | None = None

@@ -96,7 +96,8 @@ def hpcbal(task: Task, world: MPI.Intracomm) -> tuple[Passes, Callable[[], dict[
     from hpcbal.config.schema.ensemble import DataplaneConfig
     from hpcbal.data import PreprocessedSamples
     from hpcbal.data.operations import Decode, Resize
-    from hpcbal.dataplane.cache import CacheNeed, SampleCache
+    from hpcbal.dataplane.cache import SampleCache
+    from hpcbal.dataplane.cache_size import CacheNeed
     from hpcbal.dataplane.producer import NodeTopology, Producer
     from hpcbal.dataplane.reader import StreamReader
     from hpcbal.dataplane.replication import OneNode

@@ -19,7 +19,7 @@ from hpcbal.cli.options import (
     print_warning,
     share,
 )
-from hpcbal.processes import without_garbage_collection
+from hpcbal.garbage import without_garbage_collection
 
 
 def add_parser(verbs: Subparsers) -> None:

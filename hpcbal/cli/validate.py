@@ -15,8 +15,8 @@ from hpcbal.cli.options import (
     print_warning,
     writing_stdout,
 )
+from hpcbal.garbage import without_garbage_collection
 from hpcbal.kinds import KINDS
-from hpcbal.processes import without_garbage_collection
 
 
 def add_parser(verbs: Subparsers) -> None:

@@ -25,8 +25,8 @@ from hpcbal.config.source.nodes import YamlNode, show
 from hpcbal.config.source.overrides import Override, parse_overrides
 from hpcbal.config.source.yaml_source import Dumper, parse_yaml, read_yaml
 from hpcbal.errors import MOST_PROBLEMS, ConfigError
+from hpcbal.garbage import without_garbage_collection
 from hpcbal.kinds import DEFAULT_KIND, KINDS, Kind
-from hpcbal.processes import without_garbage_collection
 
 AnyConfig: TypeAlias = EnsembleConfig | ParamServerConfig | JobsConfig
 """The configuration of any kind of run."""

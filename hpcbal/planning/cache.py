@@ -11,7 +11,7 @@ from hpcbal.config.schema.ensemble import AUTO
 
 if TYPE_CHECKING:  # loads NumPy, which a plan without the dataset does not need
     from hpcbal.data.source import PreprocessedSamples
-    from hpcbal.dataplane.cache import CacheNeed
+    from hpcbal.dataplane.cache_size import CacheNeed
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ class KeptFacts:
         """The facts about an opened dataset; may read a few samples."""
         from hpcbal.data.dataset import is_encoded
         from hpcbal.data.spec import SampleSpec
-        from hpcbal.dataplane.cache import CacheNeed
+        from hpcbal.dataplane.cache_size import CacheNeed
         from hpcbal.dataplane.stream import StreamSpec
 
         stream = StreamSpec.of_run(source, config)
@@ -152,7 +152,7 @@ def _limit(wanted: int | Literal["auto"], ring_bytes: int, bytes_per_node: int |
         return wanted
     if bytes_per_node is None:
         return None
-    from hpcbal.dataplane.cache import AUTO_SHARE
+    from hpcbal.dataplane.cache_size import AUTO_SHARE
 
     return max(0, int(AUTO_SHARE * (bytes_per_node - ring_bytes)))
 

@@ -32,6 +32,7 @@ from hpcbal.data.evaluation import open_sample_set
 from hpcbal.data.source import open_source
 from hpcbal.errors import ClusterError, HpcbalError, OutputError
 from hpcbal.exit_codes import code_of_end
+from hpcbal.garbage import collect_as_usual
 from hpcbal.processes import say
 from hpcbal.runtime.evaluating.mpi_workers import MpiWorkers
 from hpcbal.runtime.evaluating.predicting import Predictor, StoppedError
@@ -199,6 +200,7 @@ def _evaluate_and_keep(comm: MPI.Intracomm, slots: LocalSlots, part: _Part, kept
     _check_same(comm, run.config, data)
     native = partial(NativeBackend, run.config.backend, run.dnns, slots)
     backend = all_or_none(comm, liveness.doing("loading the backend", native))
+    collect_as_usual()
 
     def check_stop() -> None:
         if part.is_to_stop():

@@ -21,8 +21,8 @@ from hpcbal.control.schedules import LEAST_GAIN, first_to_try, next_to_try
 from hpcbal.control.states import TERMINAL
 from hpcbal.events.ensemble import ChooseSchedule, Schedule, ScheduleChosen, SchedulePrediction
 from hpcbal.events.history import Position
+from hpcbal.garbage import without_garbage_collection
 from hpcbal.policies import RateTable
-from hpcbal.processes import without_garbage_collection
 from hpcbal.simulator.balancing import RatePace
 from hpcbal.simulator.costs import Costs
 from hpcbal.simulator.cutoff import Remaining

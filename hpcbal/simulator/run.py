@@ -20,8 +20,8 @@ from hpcbal.control.paradigms import ELASTIC
 from hpcbal.control.states import TERMINAL
 from hpcbal.errors import InputError
 from hpcbal.events.ensemble import ChooseSchedule, RoundPlan, ScheduleChosen
+from hpcbal.garbage import without_garbage_collection
 from hpcbal.policies import RateTable
-from hpcbal.processes import without_garbage_collection
 from hpcbal.simulator.balancing import Balancing, Pace, RatePace
 from hpcbal.simulator.bound import lower_bound
 from hpcbal.simulator.choosing import Outset, choose_schedule

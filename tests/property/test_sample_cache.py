@@ -16,7 +16,8 @@ from PIL import Image
 from hpcbal.config.schema.ensemble import DataplaneConfig
 from hpcbal.data import BadSample, LabelSpec, PreprocessedSamples, SampleSpec
 from hpcbal.data.operations import Decode, Mixup, Normalize, RandomContrast, RandomCrop, RandomFlip, Resize
-from hpcbal.dataplane.cache import CacheNeed, SampleCache
+from hpcbal.dataplane.cache import SampleCache
+from hpcbal.dataplane.cache_size import CacheNeed
 from hpcbal.dataplane.cell import Cell
 from hpcbal.dataplane.composer import BlockComposer
 from hpcbal.dataplane.shared_memory import SharedMemory

@@ -5,7 +5,9 @@ from __future__ import annotations
 import gc
 from concurrent.futures import ThreadPoolExecutor
 
-from hpcbal.processes import without_garbage_collection
+import pytest
+
+from hpcbal.garbage import collect_as_usual, collect_rarely, without_garbage_collection
 
 
 def is_off_inside() -> bool:
@@ -20,3 +22,16 @@ def test_only_the_main_thread_switches_the_collector_off() -> None:
     with ThreadPoolExecutor(1) as thread:
         assert not thread.submit(is_off_inside).result()
     assert gc.isenabled()
+
+
+def test_cycles_of_users_are_found_as_soon_as_without_hpcbal(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Objects of the start are frozen once, so that later cycles are not kept for ever."""
+    frozen = []
+    monkeypatch.setattr(gc, "freeze", lambda: frozen.append(True))
+    usual = gc.get_threshold()
+    collect_rarely()
+    assert gc.get_threshold()[0] > 10 * usual[0]
+    collect_as_usual()
+    collect_as_usual()
+    assert gc.get_threshold() == usual
+    assert frozen == [True]

@@ -39,6 +39,7 @@ NOT_NEEDED: dict[str, tuple[str, ...]] = {
 # package's own `__init__`.
 TABLE = """\
 hpcbal
+garbage
 stop_signals
 safe_text
 errors

@@ -271,69 +271,10 @@ def _evaluation(
     broken: list[str],
 ) -> Evaluation:
     first, outcome = next(iter(outcomes.items()))
-    kind = predicted_by(of_output(run.dnns[0], first))
-    scores, selection = outcome.scores, outcome.selection
-    shares = selection.weights if selection is not None else (None,) * len(run.dnns)
-    dnns = []
-    for index, (dnn, share) in enumerate(zip(run.dnns, shares, strict=True)):
-        which, epoch = found.weights[dnn.name]
-        metrics, shown = dict(found.metrics.get(dnn.name, {})), dict[str, float]()
-        for output, each in outcomes.items():
-            tally = each.scores.tallies[index]
-            of_items, own = (tally.scores() if tally is not None else {}), of_output(dnn, output)
-            prefix = _prefix(output, outcomes)
-            of_output_alone = _taken(metrics, prefix)
-            of_one = {**metrics_beside(of_items, of_output_alone, own), **of_items}
-            shown |= {prefix + name: value for name, value in of_one.items()}
-        calibrated = _calibrated(kind, scores.calibrated[index], outcome.fitted.members[index])
-        dnns.append(
-            EvaluatedDnn(
-                dnn.name,
-                which,
-                epoch,
-                finite_metrics({**metrics, **shown}),
-                share,
-                calibrated,
-                None if scores.members is None else scores.members.contributions()[index],
-                _bins(scores.tallies[index]),
-                _bins(scores.calibrated[index]),
-            )
-        )
-    ensembles = []
-    if len(dnns) > 1:
-        num_selected = sum(share > 0.0 for share in shares if share is not None)
-        common = names_in_common(run.dnns)
-        for place, (name, size) in enumerate(((MEAN_OF_ALL, len(dnns)), (SELECTED, num_selected))):
-            together = dict[str, float]()
-            if place and selection is None:
-                continue
-            for output, each in outcomes.items():
-                tally = each.scores.together[place]
-                if tally is None:
-                    continue
-                of_mean = each.scores.metrics[place] or {}
-                own_metrics = {key: value for key, value in of_mean.items() if key in common}
-                beside = metrics_beside(tally.scores(), own_metrics, of_output(run.dnns[0], output))
-                of_one = {**beside, **tally.scores()}
-                together |= {_prefix(output, outcomes) + key: value for key, value in of_one.items()}
-            if together or not data.samples.has_labels:
-                fitted = outcome.fitted.together[place]
-                calibrated = _calibrated(kind, scores.calibrated_together[place], fitted)
-                uncertainty = {"between": scores.between[place] / scores.num_items}
-                if kind != "values":
-                    uncertainty["within"] = scores.within[place] / scores.num_items
-                ensembles.append(
-                    EvaluatedEnsemble(
-                        name,
-                        size,
-                        finite_metrics(together),
-                        calibrated,
-                        uncertainty,
-                        _bins(scores.together[place]),
-                        _bins(scores.calibrated_together[place]),
-                    )
-                )
-    is_values = kind == "values"
+    scores, is_values = outcome.scores, _kind(run, first) == "values"
+    dnns = [_dnn(index, run, outcomes, found) for index in range(len(run.dnns))]
+    ensembles = [_ensemble(place, run, outcomes) for place in range(2)] if len(dnns) > 1 else []
+    shown = [each for each in ensembles if each and (each.scores or not data.samples.has_labels)]
     return Evaluation(
         run=run.config.name,
         data=data.samples.name,
@@ -344,13 +285,70 @@ def _evaluation(
         evaluated_at=utc_text(),
         num_ranks=num_ranks,
         dnns=tuple(dnns),
-        ensembles=tuple(ensembles),
+        ensembles=tuple(shown),
         disagreement=outcome.disagreement,
         left_out=run.left_out,
         num_broken=len(broken),
         broken=tuple(broken[:MOST_BROKEN]),
         distances=() if scores.members is None else tuple(map(tuple, scores.members.distances())),
         notes=(*run.notes, *found.notes, *_notes_on_ensembles(len(dnns), run, data, outcome)),
+    )
+
+
+def _kind(run: TrainedRun, output: str) -> Kind:
+    return predicted_by(of_output(run.dnns[0], output))
+
+
+def _dnn(index: int, run: TrainedRun, outcomes: Mapping[str, Outcome], found: _Found) -> EvaluatedDnn:
+    """The row of a DNN: the scores of all its outputs, and of the first one what else is known."""
+    dnn, (first, outcome) = run.dnns[index], next(iter(outcomes.items()))
+    which, epoch = found.weights[dnn.name]
+    metrics, shown = dict(found.metrics.get(dnn.name, {})), dict[str, float]()
+    for output, each in outcomes.items():
+        tally, prefix = each.scores.tallies[index], _prefix(output, outcomes)
+        of_items = tally.scores() if tally is not None else {}
+        beside = metrics_beside(of_items, _taken(metrics, prefix), of_output(dnn, output))
+        shown |= {prefix + name: value for name, value in {**beside, **of_items}.items()}
+    scores, selection = outcome.scores, outcome.selection
+    return EvaluatedDnn(
+        dnn.name,
+        which,
+        epoch,
+        finite_metrics({**metrics, **shown}),
+        None if selection is None else selection.weights[index],
+        _calibrated(_kind(run, first), scores.calibrated[index], outcome.fitted.members[index]),
+        None if scores.members is None else scores.members.contributions()[index],
+        _bins(scores.tallies[index]),
+        _bins(scores.calibrated[index]),
+    )
+
+
+def _ensemble(place: int, run: TrainedRun, outcomes: Mapping[str, Outcome]) -> EvaluatedEnsemble | None:
+    """The row of an ensemble: 0 is the mean of all, 1 the greedy selection; None if nothing was selected."""
+    first, outcome = next(iter(outcomes.items()))
+    scores, selection, kind = outcome.scores, outcome.selection, _kind(run, first)
+    if place and selection is None:
+        return None
+    size = sum(weight > 0.0 for weight in selection.weights) if place and selection else len(run.dnns)
+    common, together = names_in_common(run.dnns), dict[str, float]()
+    for output, each in outcomes.items():
+        if (tally := each.scores.together[place]) is not None:
+            of_mean = each.scores.metrics[place] or {}
+            own = {key: value for key, value in of_mean.items() if key in common}
+            beside = metrics_beside(tally.scores(), own, of_output(run.dnns[0], output))
+            prefix = _prefix(output, outcomes)
+            together |= {prefix + key: value for key, value in {**beside, **tally.scores()}.items()}
+    uncertainty = {"between": scores.between[place] / scores.num_items}
+    if kind != "values":
+        uncertainty["within"] = scores.within[place] / scores.num_items
+    return EvaluatedEnsemble(
+        SELECTED if place else MEAN_OF_ALL,
+        size,
+        finite_metrics(together),
+        _calibrated(kind, scores.calibrated_together[place], outcome.fitted.together[place]),
+        uncertainty,
+        _bins(scores.together[place]),
+        _bins(scores.calibrated_together[place]),
     )
 
 

@@ -12,6 +12,7 @@ from hpcbal.cluster.roles import SCHEDULER_RANK
 from hpcbal.comm.collectives import all_or_none
 from hpcbal.config import JobsConfig, ParamServerConfig
 from hpcbal.errors import ClusterError
+from hpcbal.garbage import collect_as_usual
 from hpcbal.paramserver.coscheduling.scheduler import JobScheduler
 from hpcbal.paramserver.engine.mpi_transport import MpiTransport
 from hpcbal.runtime.jobs.checkpoint import JOBS_FOLDER
@@ -109,10 +110,13 @@ def _perform(
     """Run the master on rank 0, and then `finish`; on other ranks an executor."""
     frames = world.Dup()
     if world.rank == SCHEDULER_RANK:
-        code = all_or_none(world, master).run()
-        finish()
+        role: Master | Executor = all_or_none(world, master)
     else:
-        code = all_or_none(world, lambda: executor(lambda start: MpiTransport(frames, start))).run()
+        role = all_or_none(world, lambda: executor(lambda start: MpiTransport(frames, start)))
+    collect_as_usual()
+    code = role.run()
+    if world.rank == SCHEDULER_RANK:
+        finish()
     frames.Free()
     return code
 

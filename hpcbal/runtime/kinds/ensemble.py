@@ -13,6 +13,7 @@ from hpcbal.config import EnsembleConfig
 from hpcbal.config.balance import balances_of
 from hpcbal.control.states import TERMINAL
 from hpcbal.errors import HpcbalError, InputError
+from hpcbal.garbage import collect_as_usual
 from hpcbal.runtime.handoff.launch_dir import RunRequest, output_of, small
 from hpcbal.runtime.handoff.submissions import append_import_roots, with_submitted
 from hpcbal.runtime.kinds.kind import KindRuns, RankWorld, refusal_of_operations
@@ -116,6 +117,7 @@ class EnsembleRuns(KindRuns[EnsembleConfig, "OpenedRun"]):
         prepared = patient_allgather(world.all, all_or_none(world.all, recipe.prepare))
         all_or_none(world.all, recipe.check)
         all_or_none(world.all, lambda: recipe.build(prepared))
+        collect_as_usual()
         return recipe.play()
 
 

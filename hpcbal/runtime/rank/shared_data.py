@@ -22,7 +22,8 @@ from hpcbal.data.dataset import is_encoded
 from hpcbal.data.datasets import keeps_index
 from hpcbal.data.first_samples import check_first
 from hpcbal.data.source import PreprocessedSamples, open_source
-from hpcbal.dataplane.cache import CacheNeed, SampleCache
+from hpcbal.dataplane.cache import SampleCache
+from hpcbal.dataplane.cache_size import CacheNeed
 from hpcbal.dataplane.neighbours import CacheWithNeighbours, Homes
 from hpcbal.dataplane.ring import NodeRing
 from hpcbal.dataplane.stream import StreamSpec

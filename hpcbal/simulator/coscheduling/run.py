@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from functools import partial
 
 from hpcbal.errors import HpcbalError, InputError
+from hpcbal.garbage import without_garbage_collection
 from hpcbal.paramserver.coscheduling import scheduler
 from hpcbal.paramserver.coscheduling.scheduler import GroupingPolicy, JobScheduler
 from hpcbal.policies.grouping import JobLoad
-from hpcbal.processes import without_garbage_collection
 from hpcbal.simulator.coscheduling.cluster import VirtualCluster
 from hpcbal.simulator.coscheduling.job import SharingDelays, SimulatedJob, SimulatedMachine, Turns, check
 from hpcbal.simulator.coscheduling.record import JobTimes, SharingRun

@@ -6,12 +6,12 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 from hpcbal.errors import HpcbalError, InputError
+from hpcbal.garbage import without_garbage_collection
 from hpcbal.paramserver.master.bounded_staleness import BoundedStaleness
 from hpcbal.paramserver.master.events import Reconfigure
 from hpcbal.paramserver.master.job import JobMachine, JobSpec
 from hpcbal.paramserver.master.stopping import JobStop
 from hpcbal.paramserver.store.ownership import dealt_out, dealt_out_by_table
-from hpcbal.processes import without_garbage_collection
 from hpcbal.simulator.paramserver.client import VirtualClient
 from hpcbal.simulator.paramserver.clock import Clock, Delay
 from hpcbal.simulator.paramserver.executor import VirtualExecutor

@@ -16,7 +16,8 @@ import numpy as np
 from mpi4py import MPI
 
 from hpcbal.data.spec import LabelSpec, SampleSpec
-from hpcbal.dataplane.cache import CacheNeed, SampleCache
+from hpcbal.dataplane.cache import SampleCache
+from hpcbal.dataplane.cache_size import CacheNeed
 from hpcbal.errors import InputError
 
 LABEL = LabelSpec((2,), "int32")

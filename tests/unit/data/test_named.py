@@ -15,7 +15,8 @@ from hpcbal.config import load_config
 from hpcbal.data import BadSample, LabelSpec, PreprocessedSamples, SampleSpec, open_source
 from hpcbal.data.held_out import open_dataset
 from hpcbal.data.operations import Decode, Mixup, Normalize, RandomFlip, Resize
-from hpcbal.dataplane.cache import CacheNeed, SampleCache
+from hpcbal.dataplane.cache import SampleCache
+from hpcbal.dataplane.cache_size import CacheNeed
 from hpcbal.dataplane.shared_memory import SharedMemory
 from hpcbal.errors import ConfigError, DataError
 

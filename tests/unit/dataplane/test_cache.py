@@ -9,7 +9,8 @@ import pytest
 
 from hpcbal.data.spec import LabelSpec, SampleSpec
 from hpcbal.dataplane import shared_memory
-from hpcbal.dataplane.cache import CacheNeed, SampleCache, auto_bytes, size_on_node
+from hpcbal.dataplane.cache import SampleCache
+from hpcbal.dataplane.cache_size import CacheNeed, auto_bytes, size_on_node
 from hpcbal.dataplane.shared_memory import Room, SharedMemory, rooms
 
 SPEC = SampleSpec.of((1000,), "uint8")

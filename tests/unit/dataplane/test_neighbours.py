@@ -13,7 +13,8 @@ from loopback import LoopbackChannel, LoopbackGroupComm, LoopbackPieces, Meeting
 
 from hpcbal.data import BadSample, LabelSpec, PreprocessedSamples, SampleSpec
 from hpcbal.data.pipeline import build_operations
-from hpcbal.dataplane.cache import CacheNeed, SampleCache
+from hpcbal.dataplane.cache import SampleCache
+from hpcbal.dataplane.cache_size import CacheNeed
 from hpcbal.dataplane.cell import aligned
 from hpcbal.dataplane.maker import BatchMaker
 from hpcbal.dataplane.neighbours import (

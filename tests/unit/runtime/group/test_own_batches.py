@@ -17,7 +17,8 @@ from hpcbal.config.schema.ensemble import BalanceConfig
 from hpcbal.data.pipeline import build_operations
 from hpcbal.data.source import PreprocessedSamples
 from hpcbal.data.spec import LabelSpec, SampleSpec
-from hpcbal.dataplane.cache import CacheNeed, SampleCache
+from hpcbal.dataplane.cache import SampleCache
+from hpcbal.dataplane.cache_size import CacheNeed
 from hpcbal.dataplane.maker import BatchMaker
 from hpcbal.dataplane.producer import NodeTopology, Producer
 from hpcbal.dataplane.reader import Batch, StreamReader

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from hpcbal.comm.channel import Message
-from hpcbal.dataplane.cache import CacheNeed, SampleCache
+from hpcbal.dataplane.cache import SampleCache
+from hpcbal.dataplane.cache_size import CacheNeed
 from hpcbal.dataplane.maker import BatchMaker
 from hpcbal.dataplane.producer import NodeTopology, Producer
 from hpcbal.dataplane.reader import StreamReader
