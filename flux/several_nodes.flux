@@ -25,6 +25,7 @@ is_signalled=0
 read_numbers() { # of the job, and where it was submitted
   job=$FLUX_ENCLOSING_ID submit_dir=$PWD task=$HPCBAL_TASK
   id=$job
+  [[ -n $HPCBAL_CHAIN ]] || is_first=1 # Flux starts no job again
 }
 
 read_words() { given=("$@") words=("${@//%j/$job}"); }
@@ -49,30 +50,46 @@ watch_end() { # nobody signals this shell before the limit: it does so itself, a
   while :; do
     read -rt 5 -u "$pipe" || true # a pause without another process
     printf -v now '%(%s)T' -1
-    if [[ -n $output && -e $output/batch.cancel ]] || ((stop_at && now >= stop_at)); then break; fi
+    if is_cancelled || ((stop_at && now >= stop_at)); then break; fi
   done
   kill -USR2 $$
 }
 
-note_next() { # the job that continues this one
-  [[ -z $output ]] || printf '{"id": "%s", "continues": "%s"}\n' "$1" "$id" >>"$output/batch.jsonl"
+note_next() { # the job that continues this one, by what the command that submits it has printed
+  [[ -n $output ]] || return 0
+  "${CONTAINER[@]}" hpcbal launcher --continues "$id" --system "$1" --log "$log" --output "$output" <<<"$2" ||
+    echo "the job is submitted again, but its number is not noted ($1: $2): 'hpcbal status' and 'hpcbal cancel'" \
+      "do not know it" >&2
 }
 
 come_back() {
   local next
   export HPCBAL_CHAIN=$chain HPCBAL_TASK=$task
-  next=$(flux --parent batch "$script" "${given[@]}") && note_next "$next"
+  next=$(flux --parent batch "$script" "${given[@]}") && note_next flux "$next"
 }
 
 set -eo pipefail # without -u: module functions and activation scripts use variables that are not set
+doing='the beginning of its script' # in front of the run; empty: from then on the run says how it ends
+leave() {
+  doing=''
+  exit "$1"
+}
+failed() { # a code of another program must not look like one of a run, such as 75, which starts a job again
+  [[ -n $doing ]] || return 0
+  echo "the job ends here, because $doing has ended with $1 (last command: $2)" >&2
+  leave 2
+}
+trap 'failed $? "$BASH_COMMAND"' EXIT
 asked=0 deaf=0 child='' # a USR2 before there are ranks is kept
 passed=USR2             # the signal that the launcher passes on to the ranks
 trap stop USR2
+is_first=0              # whether the batch system says that it has not started this job before
+is_cancelled() { [[ -n $output && -e $output/batch.cancel ]]; }
 has_ranks() { tac "$HPCBAL_END_FILE" | sed '/^start$/q' | grep -qvx start; } # which catch signals
 stop() { # ask all ranks to stop, through the launcher, which dies of a signal that comes before it has started them
   asked=1
   [[ -n $child ]] || return 0
-  if ((deaf)) && [[ -z $output || ! -e $output/batch.cancel ]]; then
+  if ((deaf)) && ! is_cancelled; then
     deaf=0
     echo "signal ignored" >&2
     return 0 # not the status of what was interrupted
@@ -102,7 +119,7 @@ case ${words[0]} in
 profile | evaluate) ;;
 '')
   echo "usage: flux batch flux/several_nodes.flux [profile | evaluate] CONFIG-OR-DIR [ARGUMENT...]" >&2
-  exit 2
+  leave 2
   ;;
 *) words=(run "${words[@]}") ;;
 esac
@@ -127,32 +144,37 @@ find_venv() { # prints HPCBAL_VENV, or a .venv with hpcbal in these folders or a
 
 # ---- the environment ------------------------------------------------------------------------------------------
 if ((${#MODULES[@]})); then
+  doing='module load'
   type module >/dev/null 2>&1 || source /etc/profile || true # a batch shell may lack the function
   module load "${MODULES[@]}"
 fi
 if ((${#CONTAINER[@]} == 0)); then
-  VENV=$(find_venv "$PWD" "$submit_dir" "$(folder_of_script)")
+  doing='the activation of the environment'
+  VENV=$(find_venv "$PWD" "$submit_dir" "$(folder_of_script)") || leave 2
   if [[ -n $VENV ]]; then
     # shellcheck disable=SC1091  # made by scripts/setup.sh
     source "$VENV/bin/activate"
   fi
 fi
-set_launch
-launch+=("${OPTIONS[@]}")
 
 # The story of all starts of this job. Rank 0 writes into it when all ranks catch signals, whether this start gets further
 # than those before, and how the run has ended. It is where all nodes see it.
 chain=${HPCBAL_CHAIN:-$job} # the first job, if this one was submitted to continue it
-export HPCBAL_END_FILE=$PWD/.hpcbal-$chain.end
+unset HPCBAL_CHAIN HPCBAL_END_TIME # a job that is submitted from here does not continue this one
+folder=${output:-$PWD}
+[[ $folder == /* ]] || folder=$PWD/$folder
+export HPCBAL_END_FILE=$folder/.hpcbal-$chain.end
+mkdir -p "$folder" 2>/dev/null || true
+((!is_first)) || rm -f "$HPCBAL_END_FILE" # of another job: numbers recur
+doing="'hpcbal launcher --starting'"
 # A batch system that has lost a node starts the job again without asking this script.
 status=0
 "${CONTAINER[@]}" hpcbal launcher --starting --most-restarts "$MAX_RESTARTS" ${output:+--output "$output"} || status=$?
 if ((status)); then
   rm -f "$HPCBAL_END_FILE"
-  ((status != 75)) || exit 75
-  echo "the job ends here, because 'hpcbal launcher --starting' has ended with $status: the lines above say why;" \
-    "the container, environment and modules of this script decide what is started" >&2
-  exit 2
+  ((status != 75)) || leave 75
+  echo "the container, environment and modules of this script decide what is started" >&2
+  failed "$status" "${CONTAINER[*]} hpcbal"
 fi
 if ! echo start >>"$HPCBAL_END_FILE"; then
   HPCBAL_END_FILE=$(mktemp)
@@ -161,16 +183,22 @@ if ! echo start >>"$HPCBAL_END_FILE"; then
 fi
 
 # A signal that comes at once would stop every start before it has trained. The run knows the end of the job, too.
+doing='the question when it ends'
 end=0 # of the job, in seconds of the Unix epoch; 0: not known
 read_end
 ((end == 0)) || export HPCBAL_END_TIME=$end
 left=$((end - $(date +%s)))
-if ((0 < left && left <= lead + 60)); then # Slurm may be a minute early
+if ((0 < left && left <= lead + 60)) && ! is_cancelled; then # Slurm may be a minute early
   ((asked)) || deaf=$is_signalled
   asked=0
   echo "the job ends in $left s, and is signalled $lead s before: ignoring this signal; the run stops by itself a" \
     "minute before the end. Give the job more time (--time-limit)" >&2
 fi
+
+doing="'hpcbal launcher'"
+set_launch
+launch+=("${OPTIONS[@]}")
+doing=''
 
 watch_end &
 watch=$!

@@ -34,6 +34,16 @@ def add_parser(verbs: Subparsers) -> None:
         help="for job scripts that begin: end with 75 if the job has come back too often, or was cancelled",
     )
     parser.add_argument(
+        "--continues",
+        metavar="ID",
+        help="for job scripts that submit themselves again: note the job whose number the batch system has "
+        "printed, which is read from standard input, as the one that continues job ID",
+    )
+    parser.add_argument("--system", metavar="NAME", help="with --continues: slurm, pbs, lsf or flux")
+    parser.add_argument(
+        "--log", metavar="FILE", help="with --continues: the job's log, with the system's marks for numbers"
+    )
+    parser.add_argument(
         "--most-restarts",
         type=int,
         metavar="N",
@@ -52,6 +62,8 @@ def run(args: argparse.Namespace) -> int:
     """Print the line, or how the job has ended."""
     if args.ended is not None:
         return _show_end(args.ended, args.most_restarts, args.output)
+    if args.continues is not None:
+        return _note_next(args.continues, args.system, args.log, args.output)
     if args.starting:
         return _check_start(args.most_restarts, args.output)
     from hpcbal.cluster.launch_line import ranks_of_slurm_job
@@ -71,6 +83,29 @@ def _check_start(most_restarts: int | None, output: Path | None) -> int:
         return 0
     say(reason)
     return int(ExitCode.RUN_AGAIN)
+
+
+def _note_next(job: str, system: str | None, log: str | None, output: Path | None) -> int:
+    import sys
+    import time
+    from dataclasses import replace
+
+    from hpcbal.cluster.systems import SYSTEMS
+    from hpcbal.errors import InputError
+    from hpcbal.telemetry.files.batch_jobs import append_batch_job, read_batch_jobs
+
+    if system is None or system not in SYSTEMS or output is None:
+        raise InputError(f"--continues: give --output, and --system, allowed: {', '.join(SYSTEMS)}")
+    printed = sys.stdin.read()
+    number = SYSTEMS[system].number(printed)
+    if not number:
+        raise InputError(f"no number of a {SYSTEMS[system].title} job in {printed.strip()!r}")
+    before = next((record for record in read_batch_jobs(output) if record.id == job), None)
+    if before is None:
+        raise InputError(f"{output}: batch.jsonl has no job {job}, which job {number} continues")
+    own_log = os.path.abspath(SYSTEMS[system].log_of(log, number)) if log else before.log
+    append_batch_job(output, replace(before, id=number, continues=job, submitted_s=time.time(), log=own_log))
+    return 0
 
 
 def _story() -> str:

@@ -165,6 +165,11 @@ def _reason_to_end(
             "shorter lead; submit it again to continue"
         )
     if most_restarts is not None and next_restart > most_restarts:
+        if not most_restarts:
+            return (
+                "the job may not be started again (no --until-done, or MAX_RESTARTS=0), and ends here; "
+                "submit it again to continue"
+            )
         return (
             f"the job was started again {next_restart - 1} times, {most_restarts} are allowed, and ends "
             "here; submit it again to continue"

@@ -20,7 +20,8 @@ import job_scripts
 import pytest
 
 from hpcbal.cluster.systems import SYSTEMS, BatchJob, SiteHabits
-from hpcbal.cluster.systems.script import render
+from hpcbal.cluster.systems.script import render, render_compare
+from hpcbal.telemetry.files.batch_jobs import BatchRecord, append_batch_job, read_batch_jobs
 
 pytestmark = pytest.mark.e2e
 
@@ -113,7 +114,10 @@ class Site:
 ENDS = 'echo "${LAUNCHER_STATUS:-0}" >>"$HPCBAL_END_FILE"; exit "${LAUNCHER_STATUS:-0}"'
 REAL_HPCBAL = f'PYTHONPATH={ROOT} exec {sys.executable} -m hpcbal "$@"'
 # Stands in for `hpcbal launcher`, which takes a third of a second, but not for what it says of ends.
-QUICK_HPCBAL = f'if [[ $2 == --ended ]]; then {REAL_HPCBAL}; fi; echo "$2 --nodes=4"'
+QUICK_HPCBAL = (
+    'if [[ $2 == --starting && -n $WHILE_CHECKING ]]; then eval "$WHILE_CHECKING"; fi; '
+    f'if [[ $2 == --ended || $2 == --continues ]]; then {REAL_HPCBAL}; fi; echo "$2 --nodes=4"'
+)
 
 
 def make_venv(venv: Path, hpcbal: str = QUICK_HPCBAL) -> None:
@@ -231,9 +235,9 @@ def test_starts_that_lost_a_rank_are_repeated_while_they_get_further(
     site: Site, script: str, code: int
 ) -> None:
     facts_of_starts = ("undecided", "undecided\\nprogress", "undecided", "undecided")
-    for facts, requeues in zip(facts_of_starts, (1, 2, 3, 3), strict=True):
+    for start, (facts, requeues) in enumerate(zip(facts_of_starts, (1, 2, 3, 3), strict=True)):
         site.add("srun", f'printf "{facts}\\n" >>"$HPCBAL_END_FILE"; exit {code}')
-        job = site.start(script, "a.yaml")
+        job = site.start(script, "a.yaml", SLURM_RESTART_COUNT=str(start))
         _, reported = job.communicate(timeout=30)
         assert job.returncode == 1
         assert "was lost" in reported
@@ -243,9 +247,10 @@ def test_starts_that_lost_a_rank_are_repeated_while_they_get_further(
 
 def test_two_starts_that_are_stopped_before_they_get_further_end_the_job(site: Site, script: str) -> None:
     is_again: list[bool] = []
-    for facts in ("undecided", "undecided\\nprogress", "undecided", "undecided"):
+    for start, facts in enumerate(("undecided", "undecided\\nprogress", "undecided", "undecided")):
         site.add(LAUNCHER_OF_SCRIPT[script], f'printf "{facts}\\n75\\n" >>"$HPCBAL_END_FILE"; exit 75')
-        job = site.start(script, "a.yaml")
+        chain = {"HPCBAL_CHAIN": "f42"} if start and script.startswith("flux") else {}
+        job = site.start(script, "a.yaml", SLURM_RESTART_COUNT=str(start), **chain)
         _, reported = job.communicate(timeout=30)
         again = job.returncode == 75 if script.startswith("lsf") else len(site.requeues) > sum(is_again)
         is_again.append(again)
@@ -337,22 +342,129 @@ def test_lines_behind_a_run_do_not_change_how_it_ends(site: Site, system: str) -
     assert len(site.requeues) == (system == "slurm")
 
 
-@pytest.mark.parametrize("line", ["false", "bash -c 'exit 75'"])
-def test_a_line_in_front_of_a_run_that_fails_is_named(site: Site, line: str) -> None:
+@pytest.mark.parametrize(
+    ("habits", "said"),
+    [
+        (
+            SiteHabits(before=("output=x", "false")),
+            "a line of before in the site file has ended with 1 (last command: false)",
+        ),
+        (SiteHabits(before=("bash -c 'exit 75'",)), "has ended with 75 (last command: bash -c 'exit 75')"),
+        (SiteHabits(before=("f() { false; echo no; }", "f")), "has ended with 1 (last command: false)"),
+        (
+            SiteHabits(before=("f() { (exit 75); }", "f")),
+            "a line of before in the site file has ended with 75 ",
+        ),
+        (SiteHabits(before=("exit 75",)), "has ended with 75 (last command: exit 75)"),
+        (SiteHabits(before=("cd /not/there",)), "has ended with 1 (last command: cd /not/there)"),
+        (
+            SiteHabits(before=("module() { return 75; }",), modules=("gcc",)),
+            "module load has ended with 75 (last command: return 75)",
+        ),
+        (
+            SiteHabits(before=("source() { return 75; }",)),
+            "the activation of the environment has ended with 75 (last command: return 75)",
+        ),
+    ],
+)
+def test_what_fails_in_front_of_a_run_is_named(site: Site, habits: SiteHabits, said: str) -> None:
     """LSF would start again what ends with 75."""
-    job = site.start(of_site(site, "lsf", SiteHabits(before=("output=x", line))))
+    job = site.start(of_site(site, "lsf", habits))
     _, reported = job.communicate(timeout=30)
-    code = 75 if "75" in line else 1
-    said = f"because a line of before in the site file has failed with {code} (last command: {line})\n"
+    assert reported.count("the job ends here, because ") == 1
     assert (job.returncode, said in reported, site.called("mpirun")) == (2, True, [])
 
 
-def test_a_container_that_is_not_there_is_no_reason_to_come_back(site: Site, tmp_path: Path) -> None:
-    copy = edited("lsf/one_node.lsf", tmp_path, CONTAINER="(aptainer exec a.sif)")
-    job = site.start(copy, HPCBAL_ARGUMENTS="a.yaml")
+def test_the_comparison_of_an_array_says_why_it_could_not_begin(site: Site) -> None:
+    job = BatchJob(
+        "net",
+        num_nodes=1,
+        ranks_per_node=1,
+        time_s=600,
+        compare=("compare", "a", "b"),
+        site=SiteHabits(before=("f() { false; }", "f"), venv=str(site.folder / ".venv")),
+    )
+    script = site.folder / "compare.sh"
+    script.write_text(render_compare(SYSTEMS["slurm"], job, str(site.folder)))
+    failed = site.start(script)
+    _, reported = failed.communicate(timeout=30)
+    assert (
+        failed.returncode,
+        "before in the site file has ended with 1 (last command: false)" in reported,
+    ) == (2, True)
+    script.write_text(
+        render_compare(SYSTEMS["slurm"], replace(job, site=replace(job.site, before=())), str(site.folder))
+    )
+    compared = site.start(script)
+    printed, reported = compared.communicate(timeout=30)
+    assert (compared.returncode, printed, reported) == (0, "a --nodes=4\n", "")
+
+
+@pytest.mark.parametrize("script", ["slurm/one_node.sbatch", "lsf/one_node.lsf"])
+def test_a_container_that_is_not_there_is_no_reason_to_come_back(
+    site: Site, script: str, tmp_path: Path
+) -> None:
+    copy = edited(script, tmp_path, CONTAINER="(aptainer exec a.sif)")
+    job = site.start(copy, "a.yaml")
     _, reported = job.communicate(timeout=30)
-    assert (job.returncode, site.called("mpirun")) == (2, [])
+    assert (job.returncode, site.launched(script)) == (2, [])
     assert "'hpcbal launcher --starting' has ended with 127" in reported
+
+
+@pytest.mark.parametrize("kind", ["submitted", "shipped"])
+def test_the_story_of_an_older_job_of_this_number_does_not_count(site: Site, kind: str) -> None:
+    """Numbers recur, on another cluster with this home too, and `scancel` leaves the story of a job."""
+    script = of_site(site, "slurm", SiteHabits()) if kind == "submitted" else "slurm/one_node.sbatch"
+    folder = site.folder / "out" if kind == "submitted" else site.folder
+    folder.mkdir(exist_ok=True)
+    (folder / ".hpcbal-42.end").write_text("start\nstart\n")
+    site.add("srun", 'printf "undecided\\n75\\n" >>"$HPCBAL_END_FILE"; exit 75')
+    job = site.start(script, "a.yaml")
+    _, reported = job.communicate(timeout=30)
+    assert (job.returncode, site.requeues) == (75, ["requeue 42"]), reported
+    assert (folder / ".hpcbal-42.end").read_text() == "start\nundecided\n75\n"
+
+
+def test_a_cancel_between_the_check_and_the_ranks_is_kept(site: Site) -> None:
+    """Also in a job that is so short that Slurm signals it at once, which is ignored once."""
+    site.add("srun", STOPS_CLEANLY)
+    (site.folder / "out").mkdir()
+    job = site.start(
+        of_site(site, "slurm", SiteHabits()),
+        SLURM_JOB_END_TIME=str(int(time.time()) + 300),
+        WHILE_CHECKING="touch out/batch.cancel; kill -USR2 $PPID",
+    )
+    _, reported = job.communicate(timeout=30)
+    assert job.returncode == 75, reported
+    assert "signalled" in site.calls.read_text()
+    assert "ignoring this signal" not in reported
+
+
+@pytest.mark.parametrize("is_noted", [True, False])
+@pytest.mark.parametrize("system", ["pbs", "flux"])
+def test_a_job_that_continues_is_noted_whatever_else_the_site_prints(
+    site: Site, system: str, is_noted: bool
+) -> None:
+    first, second = {"pbs": ("42.server", "43.server"), "flux": ("f42", "f43")}[system]
+    script, output = of_site(site, system, SiteHabits()), site.folder / "out"
+    record = BatchRecord(system, first, 1.0, str(site.folder), script, "hpcbal-42.log", 1, 3, 3600.0, 9)
+    append_batch_job(output, record if is_noted else replace(record, id="7"))
+    site.add("mpirun", r'printf "undecided\nprogress\n75\n" >>"$HPCBAL_END_FILE"; exit 75')
+    site.add("qsub", 'echo "Note: 5 hours left"; echo 43.server')
+    site.add("flux", r'printf "undecided\nprogress\n75\n" >>"$HPCBAL_END_FILE"; exit 75')
+    job = site.start(script)
+    printed, reported = job.communicate(timeout=60)
+    log = (site.folder / "hpcbal-42.log").read_text() if system == "pbs" else printed + reported
+    assert job.returncode == 75, log
+    assert "could not be started again" not in log
+    *_, last = read_batch_jobs(output)
+    if is_noted:
+        name = "hpcbal-43.log" if system == "pbs" else "hpcbal-f43.log"
+        assert (last.id, last.continues, last.log) == (second, first, str(site.folder / name))
+    else:
+        assert last.id == "7"
+        assert f"the job is submitted again, but its number is not noted ({system}: " in log
+        assert f"has no job {first}, which job {second} continues" in log
 
 
 @SLURM_SCRIPTS
@@ -464,7 +576,8 @@ def test_a_job_whose_system_does_not_signal_stops_in_time(site: Site, script: st
 
 def test_a_pbs_job_that_is_submitted_again_knows_whose_work_it_continues(site: Site, tmp_path: Path) -> None:
     """Three starts of one array's job, of which each has a number of its own."""
-    site.add("mpirun", r'printf "undecided\nprogress\n75\n" >>"$HPCBAL_END_FILE"; exit 75')
+    ends = r'printf "undecided\nprogress\n75\n" >>"$HPCBAL_END_FILE"; exit 75'
+    site.add("mpirun", f'echo "ranks see ${{HPCBAL_CHAIN-none}}" >>"$CALLS"; {ends}')
     site.add("qsub", 'echo "chain $HPCBAL_CHAIN task $HPCBAL_TASK" >>"$CALLS"; echo 43.server')
     copy = edited("pbs/one_node.pbs", tmp_path, MAX_RESTARTS="2")
     environ = {"PBS_JOBID": "42[3].server", "PBS_ARRAY_INDEX": "3"}
@@ -477,6 +590,7 @@ def test_a_pbs_job_that_is_submitted_again_knows_whose_work_it_continues(site: S
         environ = {"HPCBAL_CHAIN": "42[3]", "HPCBAL_TASK": "3", "PBS_JOBID": next_id}
     assert "the job was started again 2 times, 2 are allowed, and ends here" in reported
     assert site.called("chain") == ["42[3] task 3"] * 2
+    assert site.called("ranks") == ["see none"] * 3, "what they submit continues nothing"
     assert [line.rpartition(" ")[2] for line in site.called("mpirun")] == ["runs/3"] * 3
     assert [path.name for path in tmp_path.glob(".hpcbal-*")] == []
 

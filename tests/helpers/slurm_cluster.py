@@ -118,12 +118,15 @@ class Job:
 
     def has_started_ranks(self) -> bool:
         """Whether the script has come to the launcher; the ranks may not catch signals yet."""
-        return (self.cluster.folder / f".hpcbal-{self.number}.end").exists()
+        return self._end_file.exists()
+
+    @property
+    def _end_file(self) -> Path:
+        return self._log.parent / f".hpcbal-{self.number}.end"
 
     def kill_rank(self, rank: int) -> None:
         """Kill a rank of this job; other clusters of this machine may have jobs of the same number."""
-        end_file = self.cluster.folder / f".hpcbal-{self.number}.end"
-        own = {f"HPCBAL_END_FILE={end_file}".encode(), f"SLURM_PROCID={rank}".encode()}
+        own = {f"HPCBAL_END_FILE={self._end_file}".encode(), f"SLURM_PROCID={rank}".encode()}
         found = [
             int(environ.parent.name)
             for environ in Path("/proc").glob("[0-9]*/environ")

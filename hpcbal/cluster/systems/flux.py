@@ -28,8 +28,8 @@ _PHASE_OF = {
     **dict.fromkeys(("RUN", "CLEANUP"), Phase.RUNNING),
     "INACTIVE": Phase.ENDED,
 }
-_NUMBER = re.compile(r"^[ƒf][1-9A-HJ-NP-Za-km-z]{1,11}$", re.MULTILINE)
-"""64 bits, to the base of 58."""
+_NUMBER = re.compile(r"^[ƒf][1-9A-HJ-NP-Za-km-z]+$", re.MULTILINE)
+"""In base 58; a site's own lines may look alike where the ƒ is written as f."""
 
 
 def options(job: BatchJob) -> list[str]:
@@ -66,9 +66,9 @@ def submissions(job: BatchJob, script: str, text: str) -> list[Command]:
 
 
 def number(printed: str) -> str:
-    """Find the identifier in what `flux batch` has printed: `ƒM7Zq9AKHno` or `fM7...`, the last one."""
-    found: list[str] = _NUMBER.findall(printed)
-    return found[-1] if found else ""
+    """Find the identifier in what `flux batch` has printed: `ƒM7Zq9AKHno`, or with an f."""
+    found = _NUMBER.findall(printed)
+    return next((each for each in found if each.startswith("ƒ")), found[-1] if found else "")
 
 
 def ask(jobs: Sequence[str], run: Run) -> dict[str, QueueState]:

@@ -12,6 +12,7 @@ from hpcbal.cluster.systems.job import BatchJob, System
 from hpcbal.errors import InputError
 
 _PLACE = re.compile(r"@([a-z_0-9]+)@")
+_BEGINNING = "the beginning of its script"
 _PLAIN = re.compile(r"[\w@%+=:,./\[\]()&!*-]+", re.ASCII)
 
 
@@ -39,7 +40,7 @@ def render(system: System, job: BatchJob, file: str = "") -> str:
         "venv": word(job.site.venv) if job.site.venv else None,
         "max_restarts": str(job.max_restarts),
         "numbers": "\n".join(f"{n.upper()}={getattr(job, n) or 0}" for n in system.numbers) or None,
-        "watch": template("watch").rstrip("\n"),
+        **_shared("guard", "environment", "watch"),
         "watching": "" if system.watches else None,
         "compares": "" if system.watches and job.compare else None,
         "compare": words(job.compare),
@@ -67,11 +68,12 @@ def render_compare(system: System, job: BatchJob, directory: str) -> str:
         directory: where relative paths start.
     """
     values = {
+        **_shared("guard", "environment"),
         "options": "\n".join(system.options(job)),
         "directory": word(directory),
         "modules": words(job.site.modules),
         "container": words(job.site.container),
-        "venv": word(job.site.venv),
+        "venv": word(job.site.venv) if job.site.venv else None,
         "before": _before(job.site.before),
         "compare": words(job.compare),
     }
@@ -177,6 +179,11 @@ def folder_of(path: str) -> str:
     return f"{path.rpartition('/')[0]}/"
 
 
+def _shared(*names: str) -> dict[str, str]:
+    """Return the parts that several scripts have."""
+    return {name: template(name).rstrip("\n") for name in names}
+
+
 def _tasks(job: BatchJob) -> str | None:
     """Return the lines that set the words of a task, and its output directory."""
     if not job.tasks:
@@ -191,17 +198,11 @@ def _tasks(job: BatchJob) -> str | None:
 
 
 def _before(lines: Sequence[str]) -> str | None:
-    """Return the site's lines in front of a run; one that fails ends the job with a sentence, and with 2.
-
-    Its own code could be one that starts a job again.
-    """
+    """Return the site's lines in front of a run; the script's guard names one that ends the job."""
     if not lines:
         return None
-    failed = (
-        'echo "the job ends here, because a line of before in the site file has failed with $? '
-        '(last command: $BASH_COMMAND)" >&2'
-    )
-    return "\n".join([f"trap '{failed}; exit 2' ERR", *map(_line, lines), "trap - ERR"])
+    begin, end = (f"doing={shlex.quote(what)}" for what in ("a line of before in the site file", _BEGINNING))
+    return "\n".join([begin, *map(_line, lines), end])
 
 
 def _after(lines: Sequence[str]) -> str | None:

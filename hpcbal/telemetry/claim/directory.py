@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -17,7 +18,9 @@ from hpcbal.telemetry.files.run_directory import RunDirectory
 from hpcbal.telemetry.ledger import RolesAssignedLine, lines_of, scan_ledger
 
 # Files that batch systems create in the directory before the run starts, and hpcbal's own first files.
-_HARMLESS_SUFFIXES = (".out", ".err", ".log", ".tmp")
+_HARMLESS_SUFFIXES = (".out", ".err", ".log", ".tmp", ".end", ".OU", ".ER")
+_OF_PBS = re.compile(r"\.[oe]\d+")
+"""It calls what a job prints `ID.OU` and `ID.ER`, or `NAME.oID` and `NAME.eID`."""
 _HARMLESS_NAMES = ("run.lock", "logs", "smoke", "given.yaml", "batch.jsonl", "batch.sh", "batch.cancel")
 _PROBE_BYTES = 1 << 16
 _TRAINING_HAS_BEGUN = (StartRound, StartGroup, RolesAssignedLine)
@@ -166,7 +169,9 @@ def _refuse_foreign(root: Path, resume_required: bool) -> None:
     foreign = sorted(
         path.name
         for path in root.iterdir()
-        if path.suffix not in _HARMLESS_SUFFIXES and path.name not in _HARMLESS_NAMES
+        if path.suffix not in _HARMLESS_SUFFIXES
+        and path.name not in _HARMLESS_NAMES
+        and not _OF_PBS.fullmatch(path.suffix)
     )
     if foreign:
         shown = ", ".join(foreign[:3]) + (", ..." if len(foreign) > 3 else "")

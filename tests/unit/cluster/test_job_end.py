@@ -86,7 +86,9 @@ def test_a_job_comes_back_while_it_gets_further_and_may(
 
 def test_without_a_limit_a_job_comes_back_as_often_as_it_gets_further() -> None:
     assert what_follows(STOPPED * 1000, 75, num_restarts=999).comes_back
-    assert not what_follows(STOPPED, 75, 0).comes_back
+    (said,) = what_follows(STOPPED, 75, 0).sentences
+    assert said.startswith("the job may not be started again (no --until-done")
+    assert reason_not_to_start(LOST_NODE, 0) == said
 
 
 @pytest.mark.parametrize(

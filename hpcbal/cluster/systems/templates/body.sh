@@ -1,12 +1,14 @@
-set -eo pipefail # without -u: module functions and activation scripts use variables that are not set
+@guard@
 asked=0 deaf=0 child='' # a USR2 before there are ranks is kept
 passed=USR2             # the signal that the launcher passes on to the ranks
 trap stop USR2
+is_first=0              # whether the batch system says that it has not started this job before
+is_cancelled() { [[ -n $output && -e $output/batch.cancel ]]; }
 has_ranks() { tac "$HPCBAL_END_FILE" | sed '/^start$/q' | grep -qvx start; } # which catch signals
 stop() { # ask all ranks to stop, through the launcher, which dies of a signal that comes before it has started them
   asked=1
   [[ -n $child ]] || return 0
-  if ((deaf)) && [[ -z $output || ! -e $output/batch.cancel ]]; then
+  if ((deaf)) && ! is_cancelled; then
     deaf=0
     echo "signal ignored" >&2
     return 0 # not the status of what was interrupted
@@ -44,57 +46,31 @@ read_numbers
 @general@profile | evaluate) ;;
 @general@'')
 @general@  echo "usage: @usage@" >&2
-@general@  exit 2
+@general@  leave 2
 @general@  ;;
 @general@*) words=(run "${words[@]}") ;;
 @general@esac
 
-find_venv() { # prints HPCBAL_VENV, or a .venv with hpcbal in these folders or above; nothing if hpcbal is on PATH
-  local folder
-  if [[ -n $HPCBAL_VENV ]]; then
-    [[ -x $HPCBAL_VENV/bin/hpcbal ]] && printf '%s' "$HPCBAL_VENV" && return
-    echo "HPCBAL_VENV is $HPCBAL_VENV, which has no bin/hpcbal; set it (or venv in the site file) to what scripts/setup.sh has made" >&2
-    exit 2
-  fi
-  for folder in "$@"; do
-    while [[ $folder == /* ]]; do
-      [[ -x $folder/.venv/bin/hpcbal ]] && printf '%s' "$folder/.venv" && return
-      folder=${folder%/*}
-    done
-  done
-  type -P hpcbal >/dev/null && return
-  echo "no .venv with hpcbal in $1 or above it; set HPCBAL_VENV to the one that scripts/setup.sh has made" >&2
-  exit 2
-}
-
-# ---- the environment ------------------------------------------------------------------------------------------
-if ((${#MODULES[@]})); then
-  type module >/dev/null 2>&1 || source /etc/profile || true # a batch shell may lack the function
-  module load "${MODULES[@]}"
-fi
-if ((${#CONTAINER[@]} == 0)); then
-  VENV=$(find_venv "$PWD" "$submit_dir" "$(folder_of_script)")
-  if [[ -n $VENV ]]; then
-    # shellcheck disable=SC1091  # made by scripts/setup.sh
-    source "$VENV/bin/activate"
-  fi
-fi
-set_launch
-launch+=("${OPTIONS[@]}")
+@environment@
 
 # The story of all starts of this job. Rank 0 writes into it when all ranks catch signals, whether this start gets further
 # than those before, and how the run has ended. It is where all nodes see it.
 chain=${HPCBAL_CHAIN:-$job} # the first job, if this one was submitted to continue it
-export HPCBAL_END_FILE=$PWD/.hpcbal-$chain.end
+unset HPCBAL_CHAIN HPCBAL_END_TIME # a job that is submitted from here does not continue this one
+folder=${output:-$PWD}
+[[ $folder == /* ]] || folder=$PWD/$folder
+export HPCBAL_END_FILE=$folder/.hpcbal-$chain.end
+mkdir -p "$folder" 2>/dev/null || true
+((!is_first)) || rm -f "$HPCBAL_END_FILE" # of another job: numbers recur
+doing="'hpcbal launcher --starting'"
 # A batch system that has lost a node starts the job again without asking this script.
 status=0
 "${CONTAINER[@]}" hpcbal launcher --starting --most-restarts "$MAX_RESTARTS" ${output:+--output "$output"} || status=$?
 if ((status)); then
   rm -f "$HPCBAL_END_FILE"
-  ((status != 75)) || exit @code_to_end@
-  echo "the job ends here, because 'hpcbal launcher --starting' has ended with $status: the lines above say why;" \
-    "the container, environment and modules of this script decide what is started" >&2
-  exit 2
+  ((status != 75)) || leave @code_to_end@
+  echo "the container, environment and modules of this script decide what is started" >&2
+  failed "$status" "${CONTAINER[*]} hpcbal"
 fi
 if ! echo start >>"$HPCBAL_END_FILE"; then
   HPCBAL_END_FILE=$(mktemp)
@@ -103,16 +79,22 @@ if ! echo start >>"$HPCBAL_END_FILE"; then
 fi
 
 # A signal that comes at once would stop every start before it has trained. The run knows the end of the job, too.
+doing='the question when it ends'
 end=0 # of the job, in seconds of the Unix epoch; 0: not known
 read_end
 ((end == 0)) || export HPCBAL_END_TIME=$end
 left=$((end - $(date +%s)))
-if ((0 < left && left <= lead + 60)); then # Slurm may be a minute early
+if ((0 < left && left <= lead + 60)) && ! is_cancelled; then # Slurm may be a minute early
   ((asked)) || deaf=$is_signalled
   asked=0
   echo "the job ends in $left s, and is signalled $lead s before: ignoring this signal; the run stops by itself a" \
     "minute before the end. Give the job @shown@" >&2
 fi
+
+doing="'hpcbal launcher'"
+set_launch
+launch+=("${OPTIONS[@]}")
+doing=''
 
 @watching@watch_end &
 @watching@watch=$!
@@ -140,7 +122,7 @@ if [[ $next == again ]]; then
   if come_back; then exit "$status"; fi
   echo "the job could not be started again and ends here; submit it again to continue" >&2
 fi
-@compares@[[ -z ${HPCBAL_CHAIN:-} ]] || "${CONTAINER[@]}" hpcbal @compare@ || true # others may have compared before this end
+@compares@[[ $chain == "$job" ]] || "${CONTAINER[@]}" hpcbal @compare@ || true # others may have compared before this end
 ((status != 75)) || status=@code_to_end@
 rm -f "$HPCBAL_END_FILE"
 exit "$status"

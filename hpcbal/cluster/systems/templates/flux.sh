@@ -22,6 +22,8 @@ is_signalled=0
 read_numbers() { # of the job, and where it was submitted
   job=$FLUX_ENCLOSING_ID submit_dir=$PWD task=$HPCBAL_TASK
   id=$job
+  [[ -n $HPCBAL_CHAIN ]] || is_first=1 # Flux starts no job again
+@submitted@  log=@log@
 }
 @general@
 @general@read_words() { given=("$@") words=("${@//%j/$job}"); }
@@ -45,8 +47,8 @@ read_end() {
 come_back() {
   local next
   export HPCBAL_CHAIN=$chain HPCBAL_TASK=$task
-@submitted@  next=$(flux --parent batch "$script") && note_next "$next"
-@general@  next=$(flux --parent batch "$script" "${given[@]}") && note_next "$next"
+@submitted@  next=$(flux --parent batch "$script") && note_next flux "$next"
+@general@  next=$(flux --parent batch "$script" "${given[@]}") && note_next flux "$next"
 }
 
 @body@

@@ -313,7 +313,7 @@ def test_a_foreign_directory_is_refused_and_left_alone(tmp_path):
 
 
 def test_what_the_batch_system_left_there_does_not_matter(tmp_path):
-    for name in ("slurm-1.out", "job.err", "run.lock"):
+    for name in ("slurm-1.out", "job.err", "run.lock", "12.pbs.OU", "net.o12", ".hpcbal-12.end"):
         (tmp_path / name).write_text("")
     assert prepare_output(tmp_path, CONFIG) is False
 
