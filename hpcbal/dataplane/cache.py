@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 KEPT_FREE = 1 / 16
 """Share of each limit of the node's memory that the cache leaves free, whatever its size."""
 
+MOST_WAIT_S = 2.0
+"""How long a sample that another rank makes or sends is waited for without any news; then it is made here."""
+
 HOME_CHUNKS_AT, SHORTAGES_AT, OTHER_CHUNKS_AT = 0, 8, 16
 """Places of the counters: of chunks, and of the ranks that found too little memory."""
 
@@ -86,6 +89,7 @@ class _Chunks:
         start, end: of the part, in bytes.
         chunk_bytes: of a chunk; the last one may be shorter.
         counter_at: place of the counter of the chunks that are taken.
+        usual_bytes: what a sample of mean size takes.
         is_short: whether the node has too little memory for so many bytes more.
     """
 
@@ -96,9 +100,10 @@ class _Chunks:
         end: int,
         chunk_bytes: int,
         counter_at: int,
+        usual_bytes: int,
         is_short: Callable[[int], bool],
     ) -> None:
-        self._shared = shared
+        self._shared, self._usual_bytes = shared, usual_bytes
         self._start, self._limit, self._chunk_bytes = start, end, chunk_bytes
         self._num_chunks = -(-(end - start) // chunk_bytes)
         self._counter_at = counter_at
@@ -120,7 +125,8 @@ class _Chunks:
         # This may be an old value; the one that counts is what the addition returns.
         taken = int(memory[self._counter_at : self._counter_at + 8].view(np.int64)[0])
         if taken + num_chunks > self._num_chunks:
-            self.grows = taken < self._num_chunks  # smaller samples may still fit
+            # Samples that are smaller than most may still fit.
+            self.grows = taken < self._num_chunks and needed > self._usual_bytes
             return False
         if self._is_short(num_chunks * self._chunk_bytes):
             self.grows = False
@@ -156,7 +162,6 @@ class SampleCache:
     Attributes:
         num_hits: samples that this rank has found, so far.
         num_fetched: 0; see `CacheWithNeighbours`.
-        num_added: samples that this rank has added.
         num_bytes: size of the cache.
         layout: of a sample in it.
         entry_bytes: bytes that a sample of mean size takes.
@@ -196,7 +201,7 @@ class SampleCache:
         self._parts = [self._part(need.table_bytes, num_bytes, HOME_CHUNKS_AT)]
         self._is_home: Callable[[int], bool] = lambda _: True
         self.num_bytes = num_bytes
-        self.num_hits = self.num_added = 0
+        self.num_hits = 0
         self._warning = ""
 
     @classmethod
@@ -304,7 +309,6 @@ class SampleCache:
         self.layout.write(self._memory, place, sample, label)
         self._shared.sync()
         self._places[sample_id] = place
-        self.num_added += 1
 
     @property
     def is_full(self) -> bool:
@@ -364,7 +368,8 @@ class SampleCache:
 
     def _part(self, start: int, end: int, counter_at: int) -> _Chunks:
         chunk_bytes = self._need.chunk_bytes(end - start)
-        return _Chunks(self._shared, start, end, chunk_bytes, counter_at, self._is_short)
+        usual_bytes = self._need.entry_bytes
+        return _Chunks(self._shared, start, end, chunk_bytes, counter_at, usual_bytes, self._is_short)
 
     def _parts_for(self, sample_id: int) -> list[_Chunks]:
         return self._parts if self._is_home(sample_id) else self._parts[1:]

@@ -117,7 +117,8 @@ def size_on_node(
     """Return why this node cannot have the cache, or None; and how many bytes it takes.
 
     Args:
-        need: what the samples take; a cache is not larger than that, unless samples differ in size.
+        need: what the samples take; a cache is not larger than that, or where samples differ in size, so that
+            their mean is not known exactly, than twice that.
         wanted: `dataplane.cache_bytes`, > 0.
         num_writers: ranks of the node that make samples.
         ring_bytes: size of the node's ring, which does not use its memory yet.
@@ -125,7 +126,7 @@ def size_on_node(
     whole = need.whole_bytes(num_writers)
     if wanted == "auto":
         return None, min(whole, auto_bytes(rooms(), ring_bytes, whole))
-    num_bytes = min(wanted, whole) if need.sample.is_static else wanted
+    num_bytes = min(wanted, whole if need.sample.is_static else 2 * whole)
     return shortage(num_bytes, *NAMED, besides=ring_bytes), num_bytes
 
 

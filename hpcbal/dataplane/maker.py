@@ -13,14 +13,12 @@ from numpy.typing import NDArray
 from hpcbal.comm.backoff import Backoff
 from hpcbal.data.dataset import BadSample
 from hpcbal.data.source import PreprocessedSamples
+from hpcbal.dataplane.cache import MOST_WAIT_S
 from hpcbal.dataplane.reader import Batch
 from hpcbal.dataplane.stream import StreamSpec
 
 Bad = tuple[int, str, str]
 """(id, where, reason) of a broken sample."""
-
-MOST_WAIT_S = 2.0
-"""How long a sample that another rank of the node is making is waited for."""
 
 _Made = tuple[NDArray[Any], NDArray[Any]] | None
 

@@ -16,14 +16,11 @@ from numpy.typing import NDArray
 from hpcbal.comm.backoff import Backoff
 from hpcbal.comm.channel import Message
 from hpcbal.comm.group_comm import Piece, PieceExchange
-from hpcbal.dataplane.cache import EntryLayout, SampleCache
+from hpcbal.dataplane.cache import MOST_WAIT_S, EntryLayout, SampleCache
 from hpcbal.dataplane.cell import aligned
 
 PIECE_BYTES = 2**22
 """Samples of about this size are asked for at once: a preprocessor packs them in a millisecond or two."""
-
-MOST_WAIT_S = 2.0
-"""How long samples of other nodes are waited for without any news of them; then they are made here."""
 
 ASK_AGAIN_S = 2e-3
 """How long to wait until asking again for a sample that its home is making."""
@@ -182,10 +179,12 @@ class CacheWithNeighbours:
         return self._cache.take_warning()
 
     def get(self, sample_id: int) -> Kept | None:
-        kept = self._cache.get(sample_id) or self._found.get(sample_id)
+        if (kept := self._cache.get(sample_id)) is not None:
+            return kept
+        kept = self._found.get(sample_id)
         if kept is None:
             self._missed = sample_id, self._clock()
-        elif sample_id in self._found:
+        else:
             self.num_fetched += 1
         return kept
 

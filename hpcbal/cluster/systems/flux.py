@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from hpcbal.cluster.systems.job import (
-    UNKNOWN,
+    GONE,
     BatchJob,
     Command,
     Phase,
@@ -16,6 +16,9 @@ from hpcbal.cluster.systems.job import (
     Run,
     System,
     checked,
+    is_forgotten,
+    moment_s,
+    not_understood,
     part,
 )
 from hpcbal.cluster.systems.script import directives, long_options, site_options
@@ -77,7 +80,8 @@ def ask(jobs: Sequence[str], run: Run) -> dict[str, QueueState]:
     states = {}
     for job in jobs:
         question = Command(("flux", "jobs", "--json", job))
-        states[job] = state_of_jobs(checked(question, run(question)).stdout)
+        done = checked(question, run(question))
+        states[job] = GONE if is_forgotten(done) else state_of_jobs(done.stdout)
     return states
 
 
@@ -86,8 +90,8 @@ def state_of_jobs(printed: str) -> QueueState:
     try:
         job = json.loads(printed)
         phase = _PHASE_OF[job["state"]]
-    except (ValueError, KeyError, TypeError):
-        return UNKNOWN
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return not_understood(printed)
     scheduler = part(part(job, "annotations"), "sched")
     ends = job.get("expiration") if phase is Phase.RUNNING else job.get("t_inactive")
     return QueueState(
@@ -107,7 +111,7 @@ def _reason(job: Mapping[str, Any], scheduler: Mapping[str, Any]) -> str:
 
 
 def _seconds(value: object) -> float | None:
-    return float(value) if isinstance(value, int | float) and value > 0 else None
+    return moment_s(value) if isinstance(value, int | float) else None
 
 
 def _exit_code(code: object) -> int | None:

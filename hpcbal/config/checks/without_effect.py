@@ -86,6 +86,11 @@ def _with_paradigm(*paradigms: str) -> Callable[[EnsembleConfig], bool]:
     return lambda config: config.schedule.paradigm in paradigms
 
 
+def _may_share_steps(config: EnsembleConfig) -> bool:
+    """Whether a DNN may have several slots."""
+    return config.schedule.paradigm != "independent"
+
+
 def _is_emulated(config: EnsembleConfig) -> bool:
     return config.backend.is_emulated
 
@@ -127,6 +132,7 @@ def _takes_shares(config: EnsembleConfig, dnn: DnnConfig) -> bool:
 
 _PARTITIONED = "with data.access: partitioned"
 _SHARED = "with data.access: shared"
+_SEVERAL_SLOTS = "with a schedule.paradigm other than independent, where each DNN has one slot"
 
 
 def _rate_of(dnn: DnnConfig) -> ScheduleOfRateConfig:
@@ -182,6 +188,8 @@ _RULES = (
         lambda config: any(dnn.balance is None for dnn in config.dnns),
         "on DNNs without their own balance",
     ),
+    _Rule("balance.policy", _may_share_steps, _SEVERAL_SLOTS),
+    _Rule("balance.samples", _may_share_steps, _SEVERAL_SLOTS),
     _Rule(
         "balance.shares",
         _some(lambda balance: balance.policy.takes_shares and not balance.shares_are_own),

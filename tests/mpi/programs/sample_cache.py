@@ -49,19 +49,20 @@ def main() -> None:
     assert SampleCache.create(comm, need, need.least_bytes - 1, 0) is None
     cache = SampleCache.create(comm, need, int(share * need.whole_bytes(comm.size)), ring_bytes=0)
     assert cache is not None
-    rng = np.random.default_rng(comm.rank)
+    rng, num_added = np.random.default_rng(comm.rank), 0
     for _ in range(passes):  # every rank makes every sample that is not there yet
         for sample_id in rng.permutation(num_samples).tolist():
             kept = cache.get(sample_id)
             expected = sample_of(sample_id, differ=differ)
             if kept is None:
                 cache.put(sample_id, expected, np.array([sample_id, -sample_id], np.int32))
+                num_added += cache.has(sample_id)
             else:
                 np.testing.assert_array_equal(kept[0], expected)
                 np.testing.assert_array_equal(kept[1], [sample_id, -sample_id])
                 assert not kept[0].flags.writeable
         comm.Barrier()
-    counts = comm.allreduce(np.array([cache.num_added, cache.num_hits]))
+    counts = comm.allreduce(np.array([num_added, cache.num_hits]))
     held = sum(cache.get(sample_id) is not None for sample_id in range(num_samples))
     if comm.rank == 0:
         num_bytes = cache.num_bytes

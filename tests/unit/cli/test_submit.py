@@ -192,6 +192,8 @@ def test_a_refusal_of_the_scheduler_is_shown(
     code, _, said = submit("a.yaml", "--time", "0:30")
     assert (code, said) == (2, "hpcbal: sbatch has refused, with code 1: sbatch: error: invalid partition\n")
     assert read_batch_jobs(site / "runs/nets") == []
+    stand_in("sbatch", "printf '%s\\n' 'sbatch: invalid option --x' 'Try \"sbatch --help\"' >&2; exit 255")
+    assert 'with code 255: sbatch: invalid option --x; Try "sbatch' in submit("a.yaml", "--time", "0:30")[2]
     stand_in("sbatch", "echo welcome")
     assert "printed no number of a job: 'welcome'" in submit("a.yaml", "--time", "0:30")[2]
 
@@ -347,6 +349,30 @@ def test_the_time_is_the_upper_end_of_the_band_with_room_for_the_signal(
     assert (short["job"]["time_s"], short["job"]["lead_s"]) == (600, 150)
     walltime = json.loads(submit(*arguments, "--set", "walltime=02:00:00")[1])
     assert (walltime["job"]["time_s"], walltime["job"]["lead_s"]) == (7200, 300)
+
+
+def test_the_prediction_uses_rates_that_the_output_directory_holds(site: Path, submit: Run) -> None:
+    config = CONFIG.replace("rates: {a: {1: 10}}", "")
+    (site / "a.yaml").write_text(config.replace("name: emulated, ", "name: tensorflow"))
+    words = ("a.yaml", "--system", "slurm", "--dry-run", "--output", "runs/mine", "--samples", "100")
+    assert "runs/mine/profile.json does not exist" in submit(*words)[2]
+    for arguments in ((), ("--array", "seeds=0")):
+        folder = site / "runs/mine" / ("seed-0" if arguments else "")
+        folder.mkdir(parents=True, exist_ok=True)
+        assert f"{folder.relative_to(site)}/profile.json does not exist" in submit(*words, *arguments)[2]
+
+
+def test_a_job_does_not_inherit_the_variables_of_the_job_that_submits_it(
+    site: Path, stand_in: Callable[[str, str], Path], submit: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = ("HPCBAL_CHAIN", "HPCBAL_END_FILE", "HPCBAL_END_TIME", "HPCBAL_TASK")
+    for name in (*names, "SLURM_RESTART_COUNT", "SLURM_ARRAY_TASK_ID", "MINE"):
+        monkeypatch.setenv(name, "7")
+    stand_in("sbatch", f"compgen -e >{site}/seen; echo 12")
+    assert submit("a.yaml", "--time", "0:30")[0] == 0
+    seen = (site / "seen").read_text().split()
+    assert "MINE" in seen
+    assert not {name for name in seen if name in names or name.startswith("SLURM_")}
 
 
 def test_nodes_are_as_many_as_plan_says(submit: Run, capsys: pytest.CaptureFixture[str]) -> None:

@@ -43,9 +43,9 @@ def test_a_size_beyond_the_node_is_refused_only_if_the_samples_need_it(
     assert problem is not None
     assert f"not enough memory for the cache of decoded samples of this node, {whole} bytes" in problem
     differ = replace(NEED, sample=SampleSpec.of((None,), "uint8", 1000))  # what they need is a guess
-    problem, _ = size_on_node(differ, 2**40, 2, 0)
+    problem, num_bytes = size_on_node(differ, 2**40, 2, 0)
+    assert num_bytes == 2 * differ.whole_bytes(2)
     assert problem is not None
-    assert "1099511627776 bytes: " in problem
     assert "lower dataplane.cache_bytes, or ask for more" in problem
 
 
@@ -99,6 +99,17 @@ def test_a_sample_that_is_larger_than_the_cache_leaves_it_to_others() -> None:
     assert cache.get(3) is not None
 
 
+def test_it_is_full_once_no_sample_of_the_usual_size_fits() -> None:
+    """Otherwise each of the others would be made in vain, to be kept."""
+    need = CacheNeed(50, 50, SampleSpec.of((9_000,), "uint8"), LabelSpec(), 9_000.0)
+    num_bytes = need.whole_bytes(1) // 2
+    cache = SampleCache(SharedMemory.private(num_bytes), need, num_bytes)
+    for sample_id in range(50):
+        cache.put(sample_id, np.zeros(9_000, np.uint8), LABEL)
+    assert 0 < sum(map(cache.has, range(50))) < 50
+    assert cache.is_full
+
+
 def test_what_is_kept_cannot_be_changed() -> None:
     num_bytes = NEED.least_bytes
     cache = SampleCache(SharedMemory.private(num_bytes), NEED, num_bytes)
@@ -111,7 +122,7 @@ def test_what_is_kept_cannot_be_changed() -> None:
     np.testing.assert_array_equal(kept[0], SAMPLE)
     with pytest.raises(ValueError, match="read-only"):
         kept[0][0] = 1
-    assert (cache.num_added, cache.num_hits) == (1, 1)
+    assert (sum(map(cache.has, range(NEED.num_ids))), cache.num_hits) == (1, 1)
 
 
 def test_samples_are_copied_together_if_all_are_there() -> None:

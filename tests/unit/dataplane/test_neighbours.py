@@ -122,6 +122,18 @@ def test_a_sample_that_its_home_has_comes_from_there_and_stays_where_there_is_ro
     assert (asker.num_fetched, asker.num_hits) == (5, 5)
 
 
+def test_a_sample_that_another_rank_has_kept_meanwhile_counts_once(nodes: Nodes) -> None:
+    nodes.learn(ASKER, 1.0)
+    sample_id = nodes.ids_of(SERVER)[0]
+    nodes.make(SERVER, sample_id)
+    asker = nodes.each[ASKER]
+    asker.ask([sample_id])
+    nodes.pump()
+    nodes.caches[ASKER].put(sample_id, *made(sample_id))
+    assert asker.get(sample_id) is not None
+    assert (asker.num_hits, asker.num_fetched) == (1, 0)
+
+
 def test_who_needs_it_first_makes_it_for_its_home_and_others_wait(nodes: Nodes) -> None:
     nodes.learn(ASKER, 1.0)
     nodes.learn(OTHER, 1.0)

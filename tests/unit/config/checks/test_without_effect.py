@@ -204,6 +204,12 @@ def test_defaults_that_are_written_out_cause_no_warning(path: Path) -> None:
     assert warnings_of(path) == []
 
 
+def test_nothing_is_balanced_where_each_dnn_has_one_slot(path: Path) -> None:
+    path.write_text(TEXT + "schedule: {paradigm: independent}\nbalance: {policy: fitted}\n", encoding="utf-8")
+    (warning,) = warnings_of(path)
+    assert warning.endswith("a schedule.paradigm other than independent, where each DNN has one slot")
+
+
 def test_a_sweep_over_policies_uses_the_shares_that_one_of_them_needs(path: Path) -> None:
     sweep = "sweeps: [{name: 'c{balance}', model: m:f, shares: [2, 1], grid: {balance: [%s]}}]\n"
     path.write_text(TEXT + sweep % "even, fixed", encoding="utf-8")
