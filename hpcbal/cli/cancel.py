@@ -39,7 +39,7 @@ def run(args: argparse.Namespace) -> int:
             {
                 "directory": str(each.directory),
                 "action": each.act.value,
-                "problem": each.problem or each.job.problem,
+                "problem": each.problem or each.job.state.problem,
                 "job": values_of(each.job),
             }
             for each in found

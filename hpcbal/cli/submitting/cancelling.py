@@ -78,7 +78,7 @@ class Cancelled:
         Args:
             now_s: the time, in seconds of the Unix epoch.
         """
-        if self.job.state is None:
+        if self.job.phase is Phase.UNKNOWN:
             return f"{self.directory}: {line_of(self.job, now_s)}; it does not come back once it has stopped"
         if self.problem:
             return f"{self.directory}: {self.job.name} could not be {self.act.value}: {self.problem}"
@@ -89,7 +89,7 @@ class Cancelled:
     @property
     def has_failed(self) -> bool:
         """Return whether the job may go on."""
-        return bool(self.problem) or self.job.state is None
+        return bool(self.problem) or self.job.phase is Phase.UNKNOWN
 
 
 def cancel(
@@ -117,7 +117,7 @@ def cancel(
     asked = ask_for([record for _, record in records], run)
     jobs = [(directory, job) for (directory, _), job in zip(records, asked, strict=True)]
     for directory, job in jobs:
-        if job.is_live or job.state is None:
+        if job.may_be_live:
             write_atomic(RunDirectory(directory).batch_cancel, f"{utc_text()}\n")
     found = [_cancelled(directory, job, run, at_once=at_once) for directory, job in jobs]
     if any(each.act is Act.STOP or each.problem for each in found):
@@ -170,7 +170,7 @@ def _needs_look(cancelled: Cancelled) -> bool:
 
 def _looked_again(before: Cancelled, job: JobInQueue, run: Run) -> Cancelled:
     """Look at a job once more: it may be back in the queue, or have ended before it could be asked."""
-    if job.state is None:
+    if job.phase is Phase.UNKNOWN:
         return before
     if job.phase is Phase.PENDING:
         return _cancelled(before.directory, job, run, at_once=True)

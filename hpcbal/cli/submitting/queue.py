@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -32,23 +33,32 @@ class JobInQueue:
 
     Attributes:
         record: how it was submitted.
-        state: its state; None if the scheduler did not say.
-        problem: why it did not; empty if it did.
+        state: its state.
     """
 
     record: BatchRecord
-    state: QueueState | None
-    problem: str = ""
+    state: QueueState
 
     @property
     def phase(self) -> Phase:
         """Return where it is."""
-        return Phase.UNKNOWN if self.state is None else self.state.phase
+        return self.state.phase
 
     @property
     def is_live(self) -> bool:
         """Return whether it waits or runs."""
         return self.phase in (Phase.PENDING, Phase.RUNNING)
+
+    @property
+    def may_be_live(self) -> bool:
+        """Return whether it waits or runs, or may do so, because its state is not known."""
+        return self.is_live or self.phase is Phase.UNKNOWN
+
+    @property
+    def can_be_asked_for(self) -> bool:
+        """Return whether the commands of its scheduler are here: it may answer later."""
+        system = SYSTEMS.get(self.record.system)
+        return system is not None and shutil.which(system.program) is not None
 
     @property
     def name(self) -> str:
@@ -93,7 +103,11 @@ def ask_for(records: Sequence[BatchRecord], run: Run | None = None) -> list[JobI
         except ClusterError as error:
             problems[name] = str(error)
     return [
-        JobInQueue(record, states.get((record.system, record.id)), problems.get(record.system, ""))
+        JobInQueue(
+            record,
+            states.get((record.system, record.id))
+            or QueueState(Phase.UNKNOWN, problem=problems.get(record.system, "")),
+        )
         for record in records
     ]
 
@@ -124,8 +138,6 @@ def line_of(job: JobInQueue, now_s: float) -> str:
         now_s: the time, in seconds of the Unix epoch.
     """
     state = job.state
-    if state is None:
-        return f"{job.name}: its state is not known: {job.problem}"
     match state.phase:
         case Phase.PENDING:
             facts = [f"pending, {state.reason}" if state.reason else "pending"]
@@ -144,12 +156,10 @@ def line_of(job: JobInQueue, now_s: float) -> str:
                 facts.append(f"exit code {state.exit_code}")
             if state.until_s is not None:
                 facts.append(f"at {_moment(state.until_s)}")
-        case _:
-            facts = [
-                f"in a state that this hpcbal does not know, {state.word}"
-                if state.word
-                else "no longer known to the scheduler"
-            ]
+        case Phase.GONE:
+            facts = ["no longer known to the scheduler"]
+        case Phase.UNKNOWN:
+            return f"{job.name}: its state is not known: {state.problem}"
     return f"{job.name}: {', '.join(facts)}"
 
 
@@ -161,25 +171,21 @@ def _moment(unix_s: float) -> str:
 def values_of(job: JobInQueue) -> dict[str, Any]:
     """Return a job as plain values, for `--json`."""
     state = job.state
-    values: dict[str, Any] = {
+    return {
         "system": job.record.system,
         "id": job.record.id,
         "submitted_at": utc_text(job.record.submitted_s),
         "log": job.record.log,
         "max_restarts": job.record.max_restarts,
         "phase": job.phase.value,
-        "problem": job.problem,
+        "problem": state.problem,
+        "word": state.word,
+        "reason": state.reason,
+        "starts_at": None if state.starts_s is None else utc_text(state.starts_s),
+        "until": None if state.until_s is None else utc_text(state.until_s),
+        "exit_code": state.exit_code,
+        "nodes": state.nodes,
     }
-    if state is not None:
-        values |= {
-            "word": state.word,
-            "reason": state.reason,
-            "starts_at": None if state.starts_s is None else utc_text(state.starts_s),
-            "until": None if state.until_s is None else utc_text(state.until_s),
-            "exit_code": state.exit_code,
-            "nodes": state.nodes,
-        }
-    return values
 
 
 @dataclass(slots=True)

@@ -19,7 +19,7 @@ from hpcbal.cli.submitting.queue import JobInQueue, ask_for, within
 from hpcbal.cli.submitting.tasks import path_word, tasks_of
 from hpcbal.cluster.systems import SYSTEMS, BatchJob, SiteHabits, System, detect
 from hpcbal.cluster.systems.commands import TIMEOUT_S, answer_of
-from hpcbal.cluster.systems.job import Command
+from hpcbal.cluster.systems.job import Command, Phase
 from hpcbal.cluster.systems.script import check_site_options, render, render_compare, word, words
 from hpcbal.config import resolved_yaml
 from hpcbal.config.site import SiteConfig, check_launcher, load_site
@@ -165,12 +165,13 @@ def _last_jobs(outputs: Sequence[Path]) -> dict[Path, JobInQueue]:
     noted = [(output, jobs[-1]) for output in outputs if (jobs := read_batch_jobs(output))]
     asked = ask_for([record for _, record in noted], within(TIMEOUT_S))
     found = {output: job for (output, _), job in zip(noted, asked, strict=True)}
-    unknown = [output for output, job in found.items() if job.state is None]
+    unknown = [output for output, job in found.items() if job.phase is Phase.UNKNOWN]
     if unknown:
         job = found[unknown[0]]
         more = f", and those of {len(unknown) - 1} others" if unknown[1:] else ""
         print_warning(
-            f"{unknown[0]}: whether its job {job.record.id} still runs is not known{more}: {job.problem}"
+            f"{unknown[0]}: whether its job {job.record.id} still runs is not known{more}: "
+            f"{job.state.problem}"
         )
     return found
 

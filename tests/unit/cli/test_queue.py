@@ -78,8 +78,8 @@ def job(phase: Phase, *facts: object, **more: object) -> JobInQueue:
             "ended, FAILED, exit code 75, at 2026-11-30 12:00",
         ),
         (job(Phase.ENDED, "TIMEOUT", "TimeLimit"), "ended, TIMEOUT (TimeLimit)"),
-        (job(Phase.UNKNOWN), "no longer known to the scheduler"),
-        (job(Phase.UNKNOWN, "NEW"), "in a state that this hpcbal does not know, NEW"),
+        (job(Phase.GONE), "no longer known to the scheduler"),
+        (job(Phase.UNKNOWN, problem="it has said 'x'"), "its state is not known: it has said 'x'"),
     ],
 )
 def test_a_job_is_one_line(given: JobInQueue, line: str) -> None:
@@ -269,6 +269,20 @@ def test_watching_lasts_until_no_job_continues_the_run(
     assert phases == ["pending", "running", "pending", "running", "ended"]
 
 
+@pytest.mark.parametrize(("is_here", "num_looks"), [(True, 3), (False, 1)])
+def test_watching_outlasts_a_scheduler_that_does_not_answer_once(
+    site: Site, capsys: Capture, monkeypatch: pytest.MonkeyPatch, is_here: bool, num_looks: int
+) -> None:
+    site("garbled", RUNNING, FAILED)
+    if is_here:
+        Path("bin/sbatch").symlink_to("/bin/true")
+    monkeypatch.setattr(time, "sleep", lambda seconds: None)
+    monkeypatch.setattr(queue, "INTERVAL_S", 0.0)
+    assert main(["status", "a", "--watch", "--json"]) == 0
+    phases = [json.loads(line)["batch_jobs"][0]["phase"] for line in capsys.readouterr().out.splitlines()]
+    assert phases == ["unknown", "running", "ended"][:num_looks]
+
+
 def test_a_run_without_a_batch_job_asks_nobody(site: Site, tmp_path: Path, capsys: Capture) -> None:
     Path("b").mkdir()
     write_status(Path("b/status.json"), new_status("demo", 4))
@@ -283,6 +297,7 @@ def test_a_run_without_a_batch_job_asks_nobody(site: Site, tmp_path: Path, capsy
         (Phase.PENDING, (Act.REMOVE, Act.REMOVE)),
         (Phase.RUNNING, (Act.STOP, Act.KILL)),
         (Phase.ENDED, (Act.NOTHING, Act.NOTHING)),
+        (Phase.GONE, (Act.NOTHING, Act.NOTHING)),
         (Phase.UNKNOWN, (Act.NOTHING, Act.NOTHING)),
     ],
 )
