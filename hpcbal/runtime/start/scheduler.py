@@ -68,9 +68,9 @@ def make_scheduler(
         summing: what sums gradients, to be told to the user.
 
     Raises:
-        HpcbalError: if the batch of a DNN of the user's file does not fit in the ring, a new run has weights for
-            more slots than there are, partitioned data would be spread over more slots than the data or a step
-            has samples, a given profile cannot be used, or the checkpoints belong to other data.
+        HpcbalError: if the batch of a DNN of the user's file does not fit in the ring, a new run has weights
+            for more slots than there are, partitioned data would be spread over more slots than the data or a
+            step has samples, a given profile cannot be used, or the checkpoints belong to other data.
     """
     config, roles, facts = context.config, context.roles, data.facts
     if not opened.earlier.resume.next_round_index:  # a resume on fewer slots uses the first of its weights
