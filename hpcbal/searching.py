@@ -72,8 +72,8 @@ def propose(
         found: dict[str, float | int] = study.ask(fixed_distributions=space).params
     except Exception as error:  # of optuna, which documents none: the run goes on without the search
         raise InputError(
-            f"sweep {open_search.name}: optuna proposes nothing ({type(error).__name__}: {error}); try another "
-            "version of optuna, or take sampler: random"
+            f"sweep {open_search.name}: optuna proposes nothing ({type(error).__name__}: {error}); try "
+            "another version of optuna, or take sampler: random"
         ) from error
     finally:
         optuna.logging.set_verbosity(before)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 
 from hpcbal.config import DnnConfig, EnsembleConfig
-from hpcbal.config.schema.prune import OpenSearchConfig
 from hpcbal.config.submission import (
     Submission,
     free_numbers,
