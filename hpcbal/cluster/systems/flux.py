@@ -21,7 +21,7 @@ from hpcbal.cluster.systems.job import (
     not_understood,
     part,
 )
-from hpcbal.cluster.systems.script import directives, site_options
+from hpcbal.cluster.systems.script import directives, long_options, site_options
 
 _PHASE_OF = {
     **dict.fromkeys(("NEW", "DEPEND", "PRIORITY", "SCHED"), Phase.PENDING),
@@ -143,10 +143,13 @@ FLUX = System(
     cancel=lambda jobs: Command(("flux", "cancel", *jobs)),
     numbers=("num_nodes", "ranks_per_node"),
     own_options={
-        r"--nodes\b|-N": "--nodes",
-        r"--nslots\b|-n": "--nodes and slots.per_node",
-        r"--time-limit\b|-t": "--time",
-        r"--dependency\b": "--after",
+        f"{long_options('nodes')}|-N": "--nodes",
+        f"{long_options('nslots')}|-n": "--nodes and slots.per_node",
+        f"{long_options('time-limit')}|-t": "--time",
+        long_options("cc", "bcc"): "--array",
+        long_options("dependency"): "--after",
+        long_options("output"): "--output, the directory in which the log lies",
+        long_options("cwd"): "cd, because relative paths start where hpcbal submit runs",
     },
     watches=True,
 )

@@ -162,9 +162,13 @@ LSF = System(
     signal=lambda job: Command(("bkill", "-s", "USR2", job)),
     numbers=("num_nodes", "ranks_per_node", "cores_per_rank", "gpus_per_node"),
     own_options={
-        r"-nnodes\b|-n\b": "--nodes and slots.per_node",
+        r"-nnodes\b|-n\b|-R .*span\[": "--nodes and slots.per_node",
         r"-W\b": "--time",
+        r"-J .*\[": "--array",
         r"-w\b": "--after",
+        r"-oo?\b": "--output, the directory in which the log lies",
+        r"-cwd\b": "cd, because relative paths start where hpcbal submit runs",
+        r"-K\b": "hpcbal status --watch",
     },
     # LSF cannot be asked to stop to repeat a job that ends with 75.
     code_to_end=lambda job: 1 if job.max_restarts else 75,

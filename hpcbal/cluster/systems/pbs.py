@@ -196,6 +196,9 @@ PBS = System(
         r"-l ?(.*,)?walltime=": "--time",
         r"-J": "--array",
         r"-W ?(.*,)?depend=": "--after",
+        r"-W ?(.*,)?block=": "hpcbal status --watch",
+        r"-o": "--output, the directory in which the log lies",
+        r"-z": "none, because it hides the number of the job",
     },
     watches=True,
 )

@@ -19,7 +19,7 @@ from hpcbal.cluster.systems.job import (
     moment_s,
     not_understood,
 )
-from hpcbal.cluster.systems.script import clock, directives, site_options
+from hpcbal.cluster.systems.script import clock, directives, long_options, site_options
 
 PHASES = {
     Phase.PENDING: "PENDING CONFIGURING REQUEUED REQUEUE_FED REQUEUE_HOLD RESV_DEL_HOLD SPECIAL_EXIT",
@@ -32,6 +32,11 @@ _PHASE_OF = {word: phase for phase, states in PHASES.items() for word in states.
 _FIELD = re.compile(r"(?:^|\s)(\w+)=(\S*)")
 _ENVIRON = {"SLURM_TIME_FORMAT": "%s", "SLURM_BITSTR_LEN": "0"}
 """Slurm then prints times in seconds of the Unix epoch, and all numbers of an array."""
+
+
+def _own(letter: str, *names: str) -> str:
+    """Return a pattern for an option of sbatch; a letter may stand behind others that take no value."""
+    return f"{long_options(*names)}|-[HIOQskv]*{letter}"
 
 
 def options(job: BatchJob) -> list[str]:
@@ -242,11 +247,15 @@ SLURM = System(
     cancel=lambda jobs: Command(("scancel", *jobs)),
     look=look,
     own_options={
-        r"--nodes\b|-N": "--nodes",
-        r"--ntasks\b|-n": "--nodes and slots.per_node",
-        r"--time\b(?!-min)|-t": "--time",
-        r"--array\b|-a": "--array",
-        r"--dependency\b|-d": "--after",
+        _own("N", "nodes"): "--nodes",
+        _own("n", "ntasks", "ntasks-per-node", "tasks-per-node"): "--nodes and slots.per_node",
+        _own("t", "time"): "--time",
+        _own("a", "array"): "--array",
+        _own("d", "dependency"): "--after",
+        _own("o", "output"): "--output, the directory in which the log lies",
+        _own("D", "chdir"): "cd, because relative paths start where hpcbal submit runs",
+        _own("M", "clusters"): "hpcbal submit on that cluster, which is asked about the job later",
+        _own("W", "wait"): "hpcbal status --watch",
     },
     signal=lambda job: Command(("scancel", "--batch", "--signal=USR2", job)),
 )

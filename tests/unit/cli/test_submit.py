@@ -306,10 +306,26 @@ def test_a_job_inherits_the_language_of_its_user(
         ("slurm", "--ntasks-per-node=9", "--nodes and slots.per_node"),
         ("slurm", "--array=1-3", "--array"),
         ("slurm", "-d afterok:1", "--after"),
+        ("slurm", "--arra=1-3", "--array"),
+        ("slurm", "--tim 5", "--time"),
+        ("slurm", "--tasks-per-node=2", "--nodes and slots.per_node"),
+        ("slurm", "-HN4", "--nodes"),
+        ("slurm", "--chdir=/tmp", "cd"),
+        ("slurm", "-o x.log", "--output"),
+        ("slurm", "-M other", "hpcbal submit on that cluster"),
+        ("slurm", "--clus=other", "hpcbal submit on that cluster"),
+        ("slurm", "--wait", "hpcbal status --watch"),
         ("pbs", "-l select=4:ncpus=8", "--nodes"),
         ("pbs", "-lwalltime=1:00:00", "--time"),
         ("pbs", "-l filesystems=home,walltime=1:00:00", "--time"),
         ("pbs", "-W depend=afterok:1", "--after"),
+        ("pbs", "-o /tmp/x", "--output"),
+        ("pbs", "-z", "none"),
+        ("lsf", "-J x[1-10]", "--array"),
+        ("lsf", "-oo x.log", "--output"),
+        ("lsf", "-R span[hosts=1]", "--nodes and slots.per_node"),
+        ("flux", "--time-l=4h", "--time"),
+        ("flux", "--cc=1-3", "--array"),
         ("lsf", "-n 4", "--nodes and slots.per_node"),
         ("lsf", "-nnodes 4", "--nodes"),
         ("lsf", "-W 4:00", "--time"),
@@ -332,9 +348,13 @@ def test_options_that_would_change_what_is_asked_for_are_refused(
 @pytest.mark.parametrize(
     ("system", "options"),
     [
-        ("slurm", "--no-kill --nodelist=n1 --time-min=5 --nice --tmp=1G --signal=B:USR2@60 --account=a"),
+        (
+            "slurm",
+            "--no-kill --nodelist=n1 --time-min=5 --nice --tmp=1G --signal=B:USR2@60 --account=a -J n "
+            "--wait-all-nodes=1 -e x.err --cluster-constraint=x",
+        ),
         ("pbs", "-l filesystems=home -l place=pack -A a -W group_list=x"),
-        ("lsf", "-P a -q b -wt 3 -Ne"),
+        ("lsf", "-P a -q b -wt 3 -Ne -J mine -R rusage[mem=4] -cn_mem x"),
         ("flux", "--bank=a --queue=b --tmpdir=x"),
     ],
 )
@@ -556,6 +576,28 @@ def test_more_ranks_than_cores_of_a_node_are_refused(site: Path, submit: Run) ->
     code, shown, said = submit("a.yaml", "--time", "0:30", "--dry-run")
     assert (code, shown) == (2, "")
     assert f"4 ranks on a node, but {site}/site.yaml has cores_per_node: 2; give fewer slots.per_node" in said
+
+
+@pytest.mark.parametrize(
+    ("device", "gpus", "is_refused"),
+    [
+        ("gpu", 1, True),
+        ("auto", 1, True),
+        ("gpu", 0, True),
+        ("gpu", 2, False),
+        ("auto", 0, False),
+        ("cpu", 1, False),
+    ],
+)
+def test_more_slots_than_gpus_of_a_node_are_refused(
+    site: Path, submit: Run, device: str, gpus: int, is_refused: bool
+) -> None:
+    (site / "site.yaml").write_text(f"system: slurm\ngpus_per_node: {gpus}\n")
+    changes = ("--set", f"slots.device={device}", "--set", "backend={name: tensorflow}")
+    code, _, said = submit("a.yaml", *changes, "--time", "0:30", "--dry-run")
+    assert (code == 2) == is_refused, said
+    sentence = f"2 slots on a node, but {site}/site.yaml has gpus_per_node: {gpus}; give fewer slots.per_node"
+    assert (sentence in said) == is_refused
 
 
 def test_slots_follow_the_cores_of_the_site(site: Path, submit: Run) -> None:
