@@ -12,6 +12,7 @@ from hpcbal.control import DnnState, Ensemble
 from hpcbal.control.states import Leaving
 from hpcbal.errors import InputError
 from hpcbal.runtime.handoff.submissions import append_import_roots, next_number, write_submission
+from hpcbal.runtime.rank.data import StreamFacts
 from hpcbal.runtime.record.journal import Journal
 from hpcbal.runtime.resuming.known_rates import known_rates
 from hpcbal.runtime.resuming.opening import OpenedRun
@@ -27,6 +28,7 @@ class Requests:
         ensemble: the state machine.
         journal: learns of DNNs that join.
         keys_of: makes the keys of the rates of all DNNs, see `rate_keys`.
+        facts: about the data of the run.
     """
 
     def __init__(
@@ -35,6 +37,7 @@ class Requests:
         ensemble: Ensemble,
         journal: Journal,
         keys_of: Callable[[EnsembleConfig], Mapping[str, str]],
+        facts: StreamFacts,
     ) -> None:
         self.config = opened.config
         self._run = opened.run
@@ -44,6 +47,7 @@ class Requests:
         self._ensemble = ensemble
         self._journal = journal
         self._keys_of = keys_of
+        self._facts = facts
 
     def joined(self, warn: Callable[[str], None]) -> Iterator[Joined]:
         """Take in the DNNs that have come since the last call.
@@ -131,6 +135,10 @@ class Requests:
         is_early = dnn.state in (DnnState.PRUNED, DnnState.STOPPED) or name in s.paused
         is_early |= leaving in (Leaving.PRUNED, Leaving.STOPPED, Leaving.PAUSED)
         return Result(drawn, "early" if is_early else "training", curve)
+
+    def check_fits(self, dnn: DnnConfig) -> None:
+        """Refuse a DNN that cannot train with the run's ring, see `StreamFacts.check_fits`."""
+        self._facts.check_fits(dnn, self.config)
 
     def rates_of(self, name: str) -> Mapping[int, float]:
         """The rates of a DNN that are known already, samples/s by number of slots.
