@@ -16,9 +16,6 @@ from hpcbal.errors import ClusterError
 from hpcbal.telemetry.files.batch_jobs import BatchRecord, read_batch_jobs
 from hpcbal.telemetry.files.json_lines import duration_text, utc_text
 
-MOST_ASKED = 2
-"""So many of the last jobs of a run are asked for: one, and another that waits for its end to continue it."""
-
 ANSWER_S = 10.0
 """So long a scheduler may take to say how a job is; people wait for it."""
 
@@ -113,7 +110,7 @@ def ask_for(records: Sequence[BatchRecord], run: Run | None = None) -> list[JobI
 
 
 def jobs_in_queue(directory: Path, run: Run | None = None) -> list[JobInQueue]:
-    """Return the last batch jobs of a run and their states, the last one at the end.
+    """Return the batch jobs of a run that may not have ended, and the last one, with their states.
 
     Args:
         directory: output directory of the run.
@@ -122,12 +119,46 @@ def jobs_in_queue(directory: Path, run: Run | None = None) -> list[JobInQueue]:
     Raises:
         OutputError: if the file of the jobs is there and cannot be read.
     """
-    return ask_for(read_batch_jobs(directory)[-MOST_ASKED:], run)
+    return ask_for(in_question(own_jobs(directory)), run)
+
+
+def own_jobs(directory: Path) -> list[BatchRecord]:
+    """Return the batch jobs of a run, the last one at the end; not those of a run of which it is a copy.
+
+    Raises:
+        OutputError: if the file of the jobs is there and cannot be read.
+    """
+    return [record for record in read_batch_jobs(directory) if original_of(record, directory) is None]
+
+
+def original_of(record: BatchRecord, directory: Path) -> Path | None:
+    """Return the directory to which a job writes, if that is there and not the one that knows the job."""
+    if "--output" not in record.words[:-1]:
+        return None
+    last = max(index for index, word in enumerate(record.words[:-1]) if word == "--output")
+    noted = Path(record.directory, record.words[last + 1])
+    try:
+        return None if not noted.is_dir() or noted.samefile(directory) else noted
+    except OSError:
+        return None
+
+
+def in_question(records: Sequence[BatchRecord]) -> list[BatchRecord]:
+    """Return the jobs of a run that may wait or run, as far as its files tell, and the last one.
+
+    A job submits the one that continues it at its very end, so where that one is continued, it has ended.
+    """
+    continued = {record.continues for record in records}
+    over = {record.continues for record in records if record.id in continued}
+    return [
+        *(record for record in records[:-1] if not record.is_over and record.id not in over),
+        *records[-1:],
+    ]
 
 
 def shown_jobs(jobs: Sequence[JobInQueue]) -> list[JobInQueue]:
-    """Return the jobs that people are to see: the last one, and others that still wait or run."""
-    return [*(job for job in jobs[:-1] if job.is_live), *jobs[-1:]]
+    """Return the jobs that people are to see: the last one, and others that wait or run, or may do so."""
+    return [*(job for job in jobs[:-1] if job.may_be_live), *jobs[-1:]]
 
 
 def line_of(job: JobInQueue, now_s: float) -> str:

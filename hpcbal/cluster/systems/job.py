@@ -64,6 +64,7 @@ class BatchJob:
         lead_s: so many seconds before its end the job is asked to stop.
         log: file for what the job prints, with the marks of the system; empty: in the current directory.
         script: the file of its script, absolute.
+        cancel: name of a file; while an output directory has it, the job stops, and does not come back.
         exclusive: whether no other job may be on its nodes.
         compare: the words behind `hpcbal` that compare the runs of an array.
         after: identifiers of jobs that must have ended before.
@@ -83,6 +84,7 @@ class BatchJob:
     lead_s: int = LEAD_S
     log: str = ""
     script: str = ""
+    cancel: str = "batch.cancel"
     exclusive: bool = True
     compare: tuple[str, ...] = ()
     after: tuple[str, ...] = ()
@@ -257,8 +259,8 @@ class System:
         ask: returns the state of each job.
         cancel: returns the command that cancels jobs at once.
         signal: returns the command that sends USR2 to the script of a job, which then stops cleanly; None:
-            the script itself looks for `batch.cancel` in the output directory.
-        watches: whether the script signals itself before the end of the job, looks for `batch.cancel`, and
+            the script itself looks for its file `cancel` in the output directory.
+        watches: whether the script signals itself before the end of the job, looks for its file `cancel`, and
             submits itself again, because the system does not requeue for users.
         numbers: fields of a job that its script holds, because the system does not tell them.
         look: returns the facts about a site that the system tells.

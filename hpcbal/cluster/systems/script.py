@@ -49,6 +49,7 @@ def render(system: System, job: BatchJob, file: str = "") -> str:
         "log": word(job.log or system.log_name(job.is_array)),
         "clock": clock(job.time_s),
         "lead_s": str(job.lead_s),
+        "cancel": word(job.cancel),
         "before": _before(job.site.before),
         "after": _after(job.site.after),
         "file": file,

@@ -215,6 +215,39 @@ def test_a_second_job_waits_for_the_end_of_the_first(
     assert submit("a.yaml", "--time", "0:30", "--after", "12", "--until-done", "20")[0] == 0
 
 
+def test_a_chain_of_jobs_waits_for_all_that_may_still_run(
+    site: Path, stand_in: Callable[[str, str], Path], submit: Run
+) -> None:
+    calls = stand_in("sbatch", f"wc -l <{site}/sbatch.calls")
+    (site / "bin/wc").symlink_to("/usr/bin/wc")
+    states = {"1": "RUNNING", "2": "PENDING", "3": "PENDING"}
+    answers = " ".join(f"{n}) echo 'JobId={n} JobState={state}' ;;" for n, state in states.items())
+    stand_in("scontrol", f"case $4 in {answers} esac")
+    words = ("a.yaml", "--time", "0:30")
+    assert submit(*words)[0] == 0
+    assert submit(*words, "--after", "1")[0] == 0
+    mark = site / "runs/nets/batch.cancel"
+    mark.touch()  # as of a cancel of the first one, which takes its time to stop
+    assert submit(*words, "--after", "2")[0] == 0
+    names = ["batch.sh", "batch-2.sh", "batch-3.sh"]
+    assert [line.split("/")[-1] for line in calls.read_text().splitlines()] == names
+    assert [line.split()[1] for line in calls.read_text().splitlines()[1:]] == [
+        "--dependency=afterany:1",
+        "--dependency=afterany:2:1",
+    ]
+    assert mark.exists()
+    records = read_batch_jobs(site / "runs/nets")
+    assert [record.cancel for record in records] == ["batch.cancel", "batch-2.cancel", "batch-3.cancel"]
+    for name, record in zip(names, records, strict=True):
+        assert f"--mark {record.cancel}" in (site / "runs/nets" / name).read_text()
+    stand_in("scontrol", "[[ $4 == 1 ]] && echo JobState=RUNNING || echo JobState=CANCELLED")
+    assert "its job 1 is running; start the new job behind it with --after 1" in submit(*words)[2]
+    assert [record.is_over for record in read_batch_jobs(site / "runs/nets")] == [False] * 3
+    stand_in("scontrol", "echo JobState=CANCELLED")
+    assert submit(*words)[0] == 0
+    assert [record.is_over for record in read_batch_jobs(site / "runs/nets")] == [True] * 3 + [False]
+
+
 def test_a_job_behind_one_that_would_submit_itself_again_is_refused(
     stand_in: Callable[[str, str], Path], submit: Run
 ) -> None:
