@@ -6,9 +6,10 @@
 if Debian's package `dataset-fashion-mnist` is there; three seeds each. They are trained once by `hpcbal run`,
 each at its own pace and to its end, and their predictions for all validation samples are recorded after every
 epoch. The rules are replayed on these records by the simulator, with the state machine and the rules of a run
-and the measured seconds of each network's epochs, on four slots. Rules see half of the validation samples.
-The committee is chosen greedily on that half, from the best epoch of each network so far, and its negative
-log-likelihood is measured on the other half. The goal is that of all networks, fully trained, plus 1 %.
+and the measured seconds of each network's epochs, on four slots. Networks that diverge do so under any rule,
+and are left out. Rules see half of the validation samples. The committee is chosen greedily on that half,
+from the best epoch of each network so far, and its negative log-likelihood is measured on the other half. The
+goal is that of all networks, fully trained, plus 1 %.
 
 - `committee_share`: slot-seconds after which the committee stays at the goal with `prune: committee`, over
   those without pruning; mean of the six cases (at most 0.5). `committee_over_asha`: over those of ASHA with
@@ -53,6 +54,7 @@ from hpcbal.config.scheduling import settings_of, specs_of
 from hpcbal.control import DnnSpec, Ensemble, ScheduleSettings, StopRule
 from hpcbal.data.datasets.fashion_mnist import DEBIAN_PATH
 from hpcbal.ensembling import WatchedItems, decoded, encoded, greedy_selection, log_loss_of_mean
+from hpcbal.errors import ExitCode
 from hpcbal.events.ensemble import EpochDone, Event, LeaveRound, Started
 from hpcbal.policies import RateTable
 from hpcbal.policies.pruning import Asha, Committee, PruneRule
@@ -92,12 +94,12 @@ class Record:
 
     @classmethod
     def of(cls, ledger: Sequence[Entry], num_seen: int, seed: int) -> Record:
-        """Make the record of a run in which no network was pruned."""
+        """Make the record of a run in which no network was pruned, without those that have failed."""
         epochs: dict[str, list[EpochDone]] = {}
         for entry in ledger:
             if isinstance(entry.line, EpochDone):
                 epochs.setdefault(entry.line.dnn_id, []).append(entry.line)
-        names = tuple(sorted(epochs))
+        names = tuple(sorted(name for name, lines in epochs.items() if len(lines) == MAX_EPOCHS))
         evidence = tuple(tuple(str(line.facts.evidence) for line in epochs[name]) for name in names)
         losses = np.array([[line.metrics["val_loss"] for line in epochs[name]] for name in names])
         epoch_s = tuple(statistics.median(line.seconds for line in epochs[name]) for name in names)
@@ -237,7 +239,7 @@ def equals_run(config: Mapping[str, Any], path: Path, ledger: Sequence[Entry], r
     decided: list[LeaveRound] = []
     for entry in ledger:
         line = entry.line
-        if isinstance(line, EpochDone):
+        if isinstance(line, EpochDone) and line.dnn_id in number:
             index, epoch = number[line.dnn_id], epochs.get(line.dnn_id, 0)
             epochs[line.dnn_id] = epoch + 1
             own, recorded = decoded(str(line.facts.evidence))[1], record.rows[index, epoch, record.seen]
@@ -331,7 +333,7 @@ def run_sweep(
     folder = scratch / f"{name}-{seed}-{prune['samples']}"
     folder.mkdir(parents=True, exist_ok=True)
     config = sweep(name, seed, prune, folder / "out", fashion)
-    return config, folder / "run.yaml", train(config, folder)
+    return config, folder / "run.yaml", train(config, folder, codes=(ExitCode.DONE, ExitCode.FAILED_DNNS))
 
 
 def measure(name: str, seeds: Sequence[int], scratch: Path, fashion: Path) -> tuple[list[Record], float]:

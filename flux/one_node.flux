@@ -169,7 +169,7 @@ mkdir -p "$folder" 2>/dev/null || true
 doing="'hpcbal launcher --starting'"
 # A batch system that has lost a node starts the job again without asking this script.
 status=0
-"${CONTAINER[@]}" hpcbal launcher --starting --most-restarts "$MAX_RESTARTS" ${output:+--output "$output"} || status=$?
+"${CONTAINER[@]}" hpcbal launcher --starting --most-restarts "$MAX_RESTARTS" ${output:+--output "$output" --mark batch.cancel} || status=$?
 if ((status)); then
   rm -f "$HPCBAL_END_FILE"
   ((status != 75)) || leave 75
@@ -218,7 +218,7 @@ kill "$watch" 2>/dev/null || true
 
 # What rank 0 has noted decides, not the launcher's code; hpcbal knows the rules. `again`: the same command continues from
 # the checkpoints.
-ended=$("${CONTAINER[@]}" hpcbal launcher --ended "$status" --most-restarts "$MAX_RESTARTS" ${output:+--output "$output"}) ||
+ended=$("${CONTAINER[@]}" hpcbal launcher --ended "$status" --most-restarts "$MAX_RESTARTS" ${output:+--output "$output" --mark batch.cancel}) ||
   ended="1 end"
 read -r status next <<<"$ended"
 if [[ $next == again ]]; then

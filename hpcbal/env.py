@@ -59,6 +59,7 @@ VARIABLES: Mapping[str, str] = {
     "HPCBAL_LAUNCH_DIR": "set by `hpcbal run` for its ranks: the directory in which they exchange messages",
     "HPCBAL_LAUNCHED": "set by `hpcbal run` for the ranks that it starts with mpirun itself",
     "HPCBAL_STARTER": "set by `hpcbal.run` in Python: the process whose end stops the run",
+    "HPCBAL_CHAIN": "set by job scripts that submit themselves again: the first job of these",
     "HPCBAL_END_FILE": "set by job scripts: the file in which rank 0 notes how the run has ended",
     "HPCBAL_SITE": "the site file of `hpcbal submit`, instead of ~/.config/hpcbal/site.yaml",
     "HPCBAL_TASK": "set for job scripts: which task of an array, where the system has no arrays",

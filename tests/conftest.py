@@ -78,10 +78,11 @@ def group_of(nodeid: str) -> str:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Compile the package before any worker starts.
+    """Compile the package before any worker starts, and search for no garbage while tests are collected.
 
     With PYTHONDONTWRITEBYTECODE, as in many containers, each rank of each run would otherwise compile it.
     """
+    gc.disable()
     if not hasattr(config, "workerinput") and PACKAGE.is_dir():
         compileall.compile_dir(PACKAGE, quiet=2)
 
@@ -89,10 +90,11 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_collection_finish() -> None:
     """Take what has been imported and collected out of the search for garbage: it stays to the end.
 
-    A worker has imported two frameworks and ten thousand tests, which each full search would walk through.
+    Each full search would walk through ten thousand tests.
     """
     gc.collect()
     gc.freeze()
+    gc.enable()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -31,20 +31,10 @@ def add_parser(verbs: Subparsers) -> None:
 def run(args: argparse.Namespace) -> int:
     """Cancel the jobs, and say what was done."""
     from hpcbal.cli.submitting.cancelling import cancel
-    from hpcbal.cli.submitting.queue import values_of
 
     found = cancel(args.directories, at_once=args.now)
     if args.json:
-        rows = [
-            {
-                "directory": str(each.directory),
-                "action": each.act.value,
-                "problem": each.problem or each.job.problem,
-                "job": values_of(each.job),
-            }
-            for each in found
-        ]
-        print_json(rows)
+        print_json([each.values() for each in found])
     for each in found:
         line = each.line(time.time())
         if each.has_failed:

@@ -54,12 +54,12 @@ def run(args: argparse.Namespace) -> int:
 
 def _on_this_machine(args: argparse.Namespace) -> int:
     import socket
-    from concurrent.futures import ThreadPoolExecutor
 
     from hpcbal.doctor import local
+    from hpcbal.doctor.child import asking
     from hpcbal.runtime.doctor import ask_two_ranks
 
-    with ThreadPoolExecutor(2) as pool:
+    with asking(2) as pool:
         ranks = pool.submit(ask_two_ranks, ["doctor", "--json", OF_RANKS, "--output", str(args.output)])
         node = pool.submit(local.of_node, args.output, imports=True)
         found = [local.here(), *ranks.result(), *node.result(), *local.alone()]

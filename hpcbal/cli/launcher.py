@@ -55,17 +55,23 @@ def add_parser(verbs: Subparsers) -> None:
         metavar="DIR",
         help="with them: output directory of the run; a job that 'hpcbal cancel' has stopped ends",
     )
+    parser.add_argument(
+        "--mark",
+        default="batch.cancel",
+        metavar="NAME",
+        help="with --ended and --starting: file in DIR by which the job knows that it was cancelled",
+    )
     parser.set_defaults(function=run)
 
 
 def run(args: argparse.Namespace) -> int:
     """Print the line, or how the job has ended."""
     if args.ended is not None:
-        return _show_end(args.ended, args.most_restarts, args.output)
+        return _show_end(args.ended, args.most_restarts, args.output and args.output / args.mark)
     if args.continues is not None:
         return _note_next(args.continues, args.system, args.log, args.output)
     if args.starting:
-        return _check_start(args.most_restarts, args.output)
+        return _check_start(args.most_restarts, args.output and args.output / args.mark)
     from hpcbal.cluster.launch_line import ranks_of_slurm_job
 
     ranks = ranks_of_slurm_job(os.environ)
@@ -74,11 +80,11 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _check_start(most_restarts: int | None, output: Path | None) -> int:
+def _check_start(most_restarts: int | None, mark: Path | None) -> int:
     from hpcbal.cluster.job_end import reason_not_to_start
     from hpcbal.processes import say
 
-    reason = reason_not_to_start(_story(), most_restarts, is_cancelled=_is_cancelled(output))
+    reason = reason_not_to_start(_story(), most_restarts, is_cancelled=mark is not None and mark.exists())
     if not reason:
         return 0
     say(reason)
@@ -116,13 +122,7 @@ def _story() -> str:
     return ""
 
 
-def _is_cancelled(output: Path | None) -> bool:
-    from hpcbal.telemetry.files.run_directory import RunDirectory
-
-    return output is not None and RunDirectory(output).batch_cancel.exists()
-
-
-def _show_end(status: int, most_restarts: int | None, output: Path | None) -> int:
+def _show_end(status: int, most_restarts: int | None, mark: Path | None) -> int:
     from hpcbal.cluster.job_end import what_follows
     from hpcbal.processes import say
 
@@ -132,7 +132,7 @@ def _show_end(status: int, most_restarts: int | None, output: Path | None) -> in
         status,
         most_restarts,
         num_restarts=int(restarts) if restarts.isdecimal() else 0,
-        is_cancelled=_is_cancelled(output),
+        is_cancelled=mark is not None and mark.exists(),
     )
     for sentence in follows.sentences:
         say(sentence)

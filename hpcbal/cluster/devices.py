@@ -120,21 +120,46 @@ def visible_devices(environ: Mapping[str, str], installed: Installed) -> tuple[s
     if not is_numbered:
         known = tuple(str(index) for index in range(len(known)))
     seen: tuple[str, ...] | None = known or None
-    for name in _MASKS[vendor]:
-        if name in environ:
-            seen = tuple(_named(entry, seen) for entry in entries(environ[name]))
+    for mask in _masks_of(vendor, environ):
+        found: list[str] = []
+        for entry in entries(mask):
+            device = _named(entry, seen)
+            if device is None:
+                break
+            found.append(device)
+        seen = tuple(found)
     seen = seen or ()
     return seen[:1] if seen and seen[0].startswith(_MIG) else seen
 
 
-def _named(entry: str, among: tuple[str, ...] | None) -> str:
-    """The id of the device that an entry of a mask means: an index, a UUID, or the beginning of one."""
+def _masks_of(vendor: str, environ: Mapping[str, str]) -> list[str]:
+    """The masks that the libraries of a vendor read, in the order in which they apply.
+
+    Where HIP has no mask of its own, it reads CUDA's. One that equals that of ROCR is a batch system's, which
+    sets all of them.
+    """
+    names = _MASKS[vendor]
+    masks = [environ[name] for name in names if name in environ]
+    (cudas,) = _MASKS[NVIDIA]
+    if vendor == AMD and names[-1] not in environ and cudas in environ and environ[cudas] not in masks:
+        masks.append(environ[cudas])
+    return masks
+
+
+def _named(entry: str, among: tuple[str, ...] | None) -> str | None:
+    """The id of the device that an entry of a mask means: an index, a UUID, or the beginning of one.
+
+    Returns: None if there is no such device; libraries ignore the rest of the mask, too.
+    """
     if among is None:
         return entry
-    if entry.isdigit() and int(entry) < len(among):
-        return among[int(entry)]
+    if entry.isdigit():
+        return among[int(entry)] if int(entry) < len(among) else None
     fits = [device for device in among if entry.startswith("GPU-") and device.startswith(entry)]
-    return fits[0] if len(fits) == 1 else entry
+    if len(fits) == 1:
+        return fits[0]
+    is_none = entry.startswith("GPU-") and all(device.startswith("GPU-") for device in among)
+    return None if is_none else entry
 
 
 def entries(mask: str) -> tuple[str, ...]:

@@ -159,8 +159,8 @@ class Ensemble:
             raise self.error(f"got an event of type {type(event).__name__}, allowed: {known}")
         if self.finished and not isinstance(event, SuspendRequested | ScheduleChosen):
             raise self.error(f"got {event!r} after Finish({self.outcome!r}), allowed: nothing more")
-        if self.state.phase is Phase.NEW and not isinstance(event, Started | SuspendRequested):
-            raise self.error(f"got {event!r} before Started, which must be the first event")
+        if self.state.phase is Phase.NEW and not isinstance(event, Started | SuspendRequested | DnnFailed):
+            raise self.error(f"got {event!r} before Started, allowed before it: DnnFailed, SuspendRequested")
         return handler(self, event)
 
     @property

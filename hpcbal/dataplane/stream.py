@@ -67,13 +67,14 @@ class StreamSpec:
     def of_run(cls, source: PreprocessedSamples, config: EnsembleConfig) -> StreamSpec:
         """Make the spec for a run; same errors as the class.
 
-        Without rounds, the ring is only there to measure rates, each on one batch, and has no room for more.
+        Without rounds, the ring is only there to measure rates, each on one batch, and has room for that,
+        whatever `dataplane.ring_bytes` is.
         """
         spec = cls.of_source(source, config.dataplane)
         if config.schedule.paradigm not in WITHOUT_ROUNDS:
             return spec
-        needed = max(spec.bytes_to_read(dnn.batch_size) for dnn in config.dnns)
-        return replace(spec, ring_bytes=min(spec.ring_bytes, needed))
+        most = min(max(dnn.batch_size for dnn in config.dnns), spec.num_positions)
+        return replace(spec, ring_bytes=spec.bytes_to_read(most))
 
     def __post_init__(self) -> None:
         """Reject sizes that cannot work.

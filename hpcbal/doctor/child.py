@@ -8,13 +8,20 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Executor, ThreadPoolExecutor
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import Any
+from types import FrameType
+from typing import Any, NoReturn
 
 POLL_S = 0.02
+LAST_WORDS_S = 1.0
+"""An interrupted child may end what it has started, as mpirun does its ranks."""
+
+_interrupted = threading.Event()
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,11 +55,13 @@ def ask(command: Sequence[str], limit_s: float, environ: Mapping[str, str] | Non
             )
         except OSError as error:
             return Answer(None, f"{command[0]} cannot be started ({error.strerror})")
-        if not _has_ended(process, limit_s):
-            with suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
+        if not _has_ended(process, limit_s, _interrupted):
+            if _interrupted.is_set():
+                _signal(process, signal.SIGTERM)
+                _has_ended(process, LAST_WORDS_S)
+            _signal(process, signal.SIGKILL)
             _has_ended(process, 1.0)
-            return Answer(None, f"no answer within {limit_s:g} s")
+            return Answer(None, "interrupted" if _interrupted.is_set() else f"no answer within {limit_s:g} s")
         out.seek(0)
         err.seek(0)
         printed, said = (file.read().decode("utf-8", "replace") for file in (out, err))
@@ -81,10 +90,43 @@ def ask_python(code: str, *arguments: str, limit_s: float) -> Answer:
     return ask([sys.executable, "-c", code, *arguments], limit_s)
 
 
-def _has_ended(process: subprocess.Popen[bytes], limit_s: float) -> bool:
+@contextmanager
+def asking(num_threads: int) -> Iterator[Executor]:
+    """Give threads that ask; if this thread is interrupted, by Ctrl-C or TERM, their children are ended.
+
+    For the main thread.
+
+    Raises:
+        SystemExit: on TERM.
+    """
+
+    def end(number: int, frame: FrameType | None) -> NoReturn:
+        raise SystemExit(128 + number)
+
+    before = signal.signal(signal.SIGTERM, end)
+    try:
+        with ThreadPoolExecutor(num_threads) as pool:
+            try:
+                yield pool
+            except BaseException:
+                _interrupted.set()
+                raise
+    finally:
+        _interrupted.clear()
+        signal.signal(signal.SIGTERM, before)
+
+
+def _signal(process: subprocess.Popen[bytes], number: signal.Signals) -> None:
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, number)
+
+
+def _has_ended(
+    process: subprocess.Popen[bytes], limit_s: float, unless: threading.Event | None = None
+) -> bool:
     end_s = time.monotonic() + limit_s
     while process.poll() is None:
-        if time.monotonic() > end_s:
+        if time.monotonic() > end_s or (unless is not None and unless.is_set()):
             return False
         time.sleep(POLL_S)
     return True

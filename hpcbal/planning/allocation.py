@@ -75,9 +75,10 @@ class AllocationOutlook:
     def ask_s(self) -> int:
         """Return the walltime to request, in whole minutes.
 
-        A run at the upper end of the band ends before it is asked to stop.
+        A run at the upper end of the band ends before it is asked to stop; and there are two minutes before
+        that at least, because a job script ignores a signal that Slurm may send as the job begins.
         """
-        return 60 * math.ceil(self.band.high_s / 60.0) + self.lead_s
+        return max(120, 60 * math.ceil(self.band.high_s / 60.0)) + self.lead_s
 
     @property
     def ask_text(self) -> str:

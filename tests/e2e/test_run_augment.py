@@ -1,4 +1,4 @@
-"""The example of docs/your-own-model-and-data.md on augmentation trains, with members of PyTorch."""
+"""The example of docs/your-own-model-and-data.md on augmentation trains, here with a network of PyTorch."""
 
 from __future__ import annotations
 
@@ -30,8 +30,10 @@ def example():
     return yaml.safe_load(text)
 
 
-def test_the_example_trains_beside_members_of_pytorch(lab):
+def test_the_example_trains(lab):
+    """TensorFlow would trace its network for each member; in test_run_torch.py one of them is augmented."""
     config = example()
+    config["sweeps"][0] |= {"model": "augmented_nets:net", "args": {}}
     (lab.folder / "augmented_nets.py").write_text(NETS)
     config["dnns"] = [
         {"name": "plain", "model": "augmented_nets:net"},

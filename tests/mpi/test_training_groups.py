@@ -106,6 +106,6 @@ SYNCHRONISED_CASES = (
 
 
 @pytest.mark.parametrize("case", SYNCHRONISED_CASES)
-@pytest.mark.parametrize("collective", TESTED)
+@pytest.mark.parametrize("collective", COLLECTIVES_HERE)
 def test_synchronised_layers(passed_with_tensorflow: set[str], collective: str, case: str) -> None:
     assert f"{collective} synchronised {case}" in passed_with_tensorflow

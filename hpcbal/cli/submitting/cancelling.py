@@ -8,15 +8,23 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from functools import partial
 from pathlib import Path
+from typing import Any
 
-from hpcbal.cli.submitting.queue import MOST_ASKED, JobInQueue, ask_for, line_of
+from hpcbal.cli.submitting.queue import (
+    JobInQueue,
+    ask_for,
+    in_question,
+    line_of,
+    original_of,
+    own_jobs,
+    values_of,
+)
 from hpcbal.cluster.systems import SYSTEMS
 from hpcbal.cluster.systems.commands import run_command
 from hpcbal.cluster.systems.job import Command, Phase, Run
-from hpcbal.errors import ClusterError, InputError
-from hpcbal.telemetry.files.atomic_file import write_atomic
+from hpcbal.errors import ClusterError, HpcbalError, InputError
+from hpcbal.telemetry.files.atomic_file import own_file
 from hpcbal.telemetry.files.batch_jobs import BatchRecord, read_batch_jobs
-from hpcbal.telemetry.files.json_lines import utc_text
 from hpcbal.telemetry.files.run_directory import RunDirectory
 
 SECOND_LOOK_S = 2.0
@@ -65,12 +73,14 @@ class Cancelled:
         job: the job as it was when it was looked at last.
         act: what was done.
         problem: why that may have had no effect; empty if the scheduler took it.
+        unmarked: why it could not be noted that the job does not come back; empty if it was.
     """
 
     directory: Path
     job: JobInQueue
     act: Act
     problem: str = ""
+    unmarked: str = ""
 
     def line(self, now_s: float) -> str:
         """Describe it for people.
@@ -78,18 +88,60 @@ class Cancelled:
         Args:
             now_s: the time, in seconds of the Unix epoch.
         """
-        if self.job.state is None:
-            return f"{self.directory}: {line_of(self.job, now_s)}; it does not come back once it has stopped"
+        if self.job.phase is Phase.UNKNOWN:
+            then = "it does not come back once it has stopped"
+            return f"{self.directory}: {line_of(self.job, now_s)}; {self.unmarked or then}"
         if self.problem:
             return f"{self.directory}: {self.job.name} could not be {self.act.value}: {self.problem}"
         if self.act is Act.NOTHING:
             return f"{self.directory}: nothing to cancel: {line_of(self.job, now_s)}"
+        if self.comes_back:
+            return f"{self.directory}: {self.job.name} was asked to stop, but {self.unmarked}"
         return f"{self.directory}: {self.job.name} {_DONE[self.act]}"
+
+    @property
+    def comes_back(self) -> bool:
+        """Return whether a job that was asked to stop may not do so, or come back."""
+        watches = SYSTEMS[self.job.record.system].watches if self.act is Act.STOP else False
+        return self.act is Act.STOP and bool(self.unmarked) and (watches or self.job.record.max_restarts > 0)
 
     @property
     def has_failed(self) -> bool:
         """Return whether the job may go on."""
-        return bool(self.problem) or self.job.state is None
+        return bool(self.problem) or self.comes_back or self.job.phase is Phase.UNKNOWN
+
+    def values(self) -> dict[str, Any]:
+        """Return it as plain values, for `--json`."""
+        problem = self.problem or self.job.state.problem or (self.unmarked if self.comes_back else "")
+        return {
+            "directory": str(self.directory),
+            "action": self.act.value,
+            "problem": problem,
+            "job": values_of(self.job),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class NoJob:
+    """A path that was given, and has no batch job.
+
+    Attributes:
+        directory: the path.
+        problem: why not.
+        has_failed: whether that is an error; a file between directories (`runs/*`) is none.
+    """
+
+    directory: Path
+    problem: str
+    has_failed: bool
+
+    def line(self, now_s: float) -> str:
+        """Describe it for people."""
+        return self.problem
+
+    def values(self) -> dict[str, Any]:
+        """Return it as plain values, for `--json`."""
+        return {"directory": str(self.directory), "action": "nothing", "problem": self.problem, "job": None}
 
 
 def cancel(
@@ -98,8 +150,8 @@ def cancel(
     at_once: bool = False,
     run: Run = ask_patiently,
     sleep: Callable[[float], None] = time.sleep,
-) -> list[Cancelled]:
-    """Cancel the jobs of runs that wait or run.
+) -> list[Cancelled | NoJob]:
+    """Cancel the jobs of runs that wait or run; what fails for one does not keep it from the others.
 
     A job that was about to come back when it was asked to stop is removed by a second look.
 
@@ -108,32 +160,74 @@ def cancel(
         at_once: kill what runs, without checkpoints.
         run: runs a command of a scheduler.
         sleep: waits for so many seconds.
-
-    Raises:
-        InputError: if a directory has no batch job.
-        OutputError: if nothing can be written there.
     """
-    records = [(directory, record) for directory in directories for record in _records(directory)]
+    records: list[tuple[Path, BatchRecord]] = []
+    others: list[NoJob] = []
+    for directory in directories:
+        try:
+            records += [(directory, record) for record in _records(directory)]
+        except HpcbalError as error:
+            others.append(NoJob(directory, str(error), has_failed=True))
+        except NotADirectoryError:
+            others.append(NoJob(directory, f"{directory}: is a file, and has no job", has_failed=False))
     asked = ask_for([record for _, record in records], run)
     jobs = [(directory, job) for (directory, _), job in zip(records, asked, strict=True)]
-    for directory, job in jobs:
-        if job.is_live or job.state is None:
-            write_atomic(RunDirectory(directory).batch_cancel, f"{utc_text()}\n")
-    found = [_cancelled(directory, job, run, at_once=at_once) for directory, job in jobs]
+    unmarked = [_mark(directory, job) for directory, job in jobs]  # all, before any is asked to stop
+    found = [
+        replace(_cancelled(directory, job, run, at_once=at_once), unmarked=problem)
+        for (directory, job), problem in zip(jobs, unmarked, strict=True)
+    ]
     if any(each.act is Act.STOP or each.problem for each in found):
         sleep(SECOND_LOOK_S)
         seen = [each for each in found if _needs_look(each)]
         now = dict(zip(map(id, seen), ask_for([each.job.record for each in seen], run), strict=True))
         found = [_looked_again(each, now[id(each)], run) if id(each) in now else each for each in found]
     last = {directory: job.record.id for directory, job in jobs}
-    return [
-        each for each in found if each.act is not Act.NOTHING or each.job.record.id == last[each.directory]
+    shown = [
+        each
+        for each in found
+        if each.act is not Act.NOTHING or each.has_failed or each.job.record.id == last[each.directory]
     ]
+    return [*shown, *others]
+
+
+def _mark(directory: Path, job: JobInQueue) -> str:
+    """Make the file by which a job knows that it does not come back.
+
+    Returns:
+        Why that was not possible; empty if it was, or the job has ended.
+    """
+    if not job.may_be_live:
+        return ""
+    path = directory / job.record.cancel
+    try:
+        with open(path, "ab", opener=own_file):  # empty, because the disk may be full
+            return ""
+    except OSError as error:
+        return (
+            f"it may go on or come back, because {path} cannot be made ({error.strerror or error}): make an "
+            "empty file of this name, or kill the job with --now"
+        )
 
 
 def _records(directory: Path) -> list[BatchRecord]:
+    """Return the jobs of a directory to ask for.
+
+    Raises:
+        InputError: if it is not there, or has no batch job.
+        OutputError: if the file of the jobs cannot be read.
+        NotADirectoryError: if it is a file.
+    """
+    if directory.is_file():
+        raise NotADirectoryError
     RunDirectory(directory).check_exists()
-    jobs = read_batch_jobs(directory)[-MOST_ASKED:]
+    jobs = in_question(own_jobs(directory))
+    copied = read_batch_jobs(directory)[-1:] if not jobs else []
+    if copied:
+        raise InputError(
+            f"{directory}: is a copy of {original_of(copied[0], directory)}, whose job {copied[0].id} writes "
+            "there; cancel that"
+        )
     if not jobs:
         raise InputError(
             f"{directory}: no batch job of 'hpcbal submit' is known here; stop a run that was started "
@@ -152,7 +246,7 @@ def _cancelled(directory: Path, job: JobInQueue, run: Run, *, at_once: bool) -> 
     elif system.signal is not None:
         command = system.signal(job.record.id)
     else:
-        return Cancelled(directory, job, act)  # the script itself looks for `batch_cancel` every few seconds
+        return Cancelled(directory, job, act)  # the script itself looks for the mark every few seconds
     return Cancelled(directory, job, act, _problem(command, run))
 
 
@@ -170,10 +264,10 @@ def _needs_look(cancelled: Cancelled) -> bool:
 
 def _looked_again(before: Cancelled, job: JobInQueue, run: Run) -> Cancelled:
     """Look at a job once more: it may be back in the queue, or have ended before it could be asked."""
-    if job.state is None:
+    if job.phase is Phase.UNKNOWN:
         return before
     if job.phase is Phase.PENDING:
-        return _cancelled(before.directory, job, run, at_once=True)
+        return replace(_cancelled(before.directory, job, run, at_once=True), unmarked=before.unmarked)
     if before.problem and not job.is_live:
         return Cancelled(before.directory, job, Act.NOTHING)
     return replace(before, job=job)

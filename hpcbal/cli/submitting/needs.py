@@ -158,8 +158,9 @@ def _ranks(num_nodes: int, config: AnyConfig, site: SiteConfig) -> tuple[int, in
         gpus = (site.gpus_per_node or 0) if takes_gpus else 0
         if not isinstance(per_node, int):
             per_node = gpus or _slots_on_cores(site, num_preprocessors)
-        elif config.slots.device == "gpu" and takes_gpus:
-            gpus = per_node
+        elif takes_gpus and per_node > gpus:
+            _refuse_more_slots_than_gpus(per_node, config.slots.device, site)
+            gpus = per_node if config.slots.device == "gpu" else gpus
         preprocessors = count_text(num_preprocessors, "preprocessor")
         why = (
             f"ranks on each node: {count_text(per_node, 'trainer')}, {preprocessors}, and one more, which is "
@@ -178,6 +179,15 @@ def _ranks(num_nodes: int, config: AnyConfig, site: SiteConfig) -> tuple[int, in
         )
     why = f"ranks: 1 master + {count_text(others, 'executor')}, spread evenly over the nodes"
     return ranks - 1, ranks, 0, why
+
+
+def _refuse_more_slots_than_gpus(per_node: int, device: str, site: SiteConfig) -> None:
+    """Refuse slots that would share a GPU, as the run does; nodes without any are for the cores."""
+    if site.gpus_per_node or (device == "gpu" and site.gpus_per_node is not None):
+        raise InputError(
+            f"{count_text(per_node, 'slot')} on a node, but {site_file()} has gpus_per_node: "
+            f"{site.gpus_per_node}; give fewer slots.per_node, or slots.device: cpu, or correct gpus_per_node"
+        )
 
 
 def _slots_on_cores(site: SiteConfig, num_preprocessors: int) -> int:

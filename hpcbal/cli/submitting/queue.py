@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -14,9 +15,6 @@ from hpcbal.cluster.systems.job import Command, Done, Phase, QueueState, Run
 from hpcbal.errors import ClusterError
 from hpcbal.telemetry.files.batch_jobs import BatchRecord, read_batch_jobs
 from hpcbal.telemetry.files.json_lines import duration_text, utc_text
-
-MOST_ASKED = 2
-"""So many of the last jobs of a run are asked for: one, and another that waits for its end to continue it."""
 
 ANSWER_S = 10.0
 """So long a scheduler may take to say how a job is; people wait for it."""
@@ -32,23 +30,32 @@ class JobInQueue:
 
     Attributes:
         record: how it was submitted.
-        state: its state; None if the scheduler did not say.
-        problem: why it did not; empty if it did.
+        state: its state.
     """
 
     record: BatchRecord
-    state: QueueState | None
-    problem: str = ""
+    state: QueueState
 
     @property
     def phase(self) -> Phase:
         """Return where it is."""
-        return Phase.UNKNOWN if self.state is None else self.state.phase
+        return self.state.phase
 
     @property
     def is_live(self) -> bool:
         """Return whether it waits or runs."""
         return self.phase in (Phase.PENDING, Phase.RUNNING)
+
+    @property
+    def may_be_live(self) -> bool:
+        """Return whether it waits or runs, or may do so, because its state is not known."""
+        return self.is_live or self.phase is Phase.UNKNOWN
+
+    @property
+    def can_be_asked_for(self) -> bool:
+        """Return whether the commands of its scheduler are here: it may answer later."""
+        system = SYSTEMS.get(self.record.system)
+        return system is not None and shutil.which(system.program) is not None
 
     @property
     def name(self) -> str:
@@ -93,13 +100,17 @@ def ask_for(records: Sequence[BatchRecord], run: Run | None = None) -> list[JobI
         except ClusterError as error:
             problems[name] = str(error)
     return [
-        JobInQueue(record, states.get((record.system, record.id)), problems.get(record.system, ""))
+        JobInQueue(
+            record,
+            states.get((record.system, record.id))
+            or QueueState(Phase.UNKNOWN, problem=problems.get(record.system, "")),
+        )
         for record in records
     ]
 
 
 def jobs_in_queue(directory: Path, run: Run | None = None) -> list[JobInQueue]:
-    """Return the last batch jobs of a run and their states, the last one at the end.
+    """Return the batch jobs of a run that may not have ended, and the last one, with their states.
 
     Args:
         directory: output directory of the run.
@@ -108,12 +119,46 @@ def jobs_in_queue(directory: Path, run: Run | None = None) -> list[JobInQueue]:
     Raises:
         OutputError: if the file of the jobs is there and cannot be read.
     """
-    return ask_for(read_batch_jobs(directory)[-MOST_ASKED:], run)
+    return ask_for(in_question(own_jobs(directory)), run)
+
+
+def own_jobs(directory: Path) -> list[BatchRecord]:
+    """Return the batch jobs of a run, the last one at the end; not those of a run of which it is a copy.
+
+    Raises:
+        OutputError: if the file of the jobs is there and cannot be read.
+    """
+    return [record for record in read_batch_jobs(directory) if original_of(record, directory) is None]
+
+
+def original_of(record: BatchRecord, directory: Path) -> Path | None:
+    """Return the directory to which a job writes, if that is there and not the one that knows the job."""
+    if "--output" not in record.words[:-1]:
+        return None
+    last = max(index for index, word in enumerate(record.words[:-1]) if word == "--output")
+    noted = Path(record.directory, record.words[last + 1])
+    try:
+        return None if not noted.is_dir() or noted.samefile(directory) else noted
+    except OSError:
+        return None
+
+
+def in_question(records: Sequence[BatchRecord]) -> list[BatchRecord]:
+    """Return the jobs of a run that may wait or run, as far as its files tell, and the last one.
+
+    A job submits the one that continues it at its very end, so where that one is continued, it has ended.
+    """
+    continued = {record.continues for record in records}
+    over = {record.continues for record in records if record.id in continued}
+    return [
+        *(record for record in records[:-1] if not record.is_over and record.id not in over),
+        *records[-1:],
+    ]
 
 
 def shown_jobs(jobs: Sequence[JobInQueue]) -> list[JobInQueue]:
-    """Return the jobs that people are to see: the last one, and others that still wait or run."""
-    return [*(job for job in jobs[:-1] if job.is_live), *jobs[-1:]]
+    """Return the jobs that people are to see: the last one, and others that wait or run, or may do so."""
+    return [*(job for job in jobs[:-1] if job.may_be_live), *jobs[-1:]]
 
 
 def line_of(job: JobInQueue, now_s: float) -> str:
@@ -124,8 +169,6 @@ def line_of(job: JobInQueue, now_s: float) -> str:
         now_s: the time, in seconds of the Unix epoch.
     """
     state = job.state
-    if state is None:
-        return f"{job.name}: its state is not known: {job.problem}"
     match state.phase:
         case Phase.PENDING:
             facts = [f"pending, {state.reason}" if state.reason else "pending"]
@@ -144,12 +187,10 @@ def line_of(job: JobInQueue, now_s: float) -> str:
                 facts.append(f"exit code {state.exit_code}")
             if state.until_s is not None:
                 facts.append(f"at {_moment(state.until_s)}")
-        case _:
-            facts = [
-                f"in a state that this hpcbal does not know, {state.word}"
-                if state.word
-                else "no longer known to the scheduler"
-            ]
+        case Phase.GONE:
+            facts = ["no longer known to the scheduler"]
+        case Phase.UNKNOWN:
+            return f"{job.name}: its state is not known: {state.problem}"
     return f"{job.name}: {', '.join(facts)}"
 
 
@@ -161,25 +202,21 @@ def _moment(unix_s: float) -> str:
 def values_of(job: JobInQueue) -> dict[str, Any]:
     """Return a job as plain values, for `--json`."""
     state = job.state
-    values: dict[str, Any] = {
+    return {
         "system": job.record.system,
         "id": job.record.id,
         "submitted_at": utc_text(job.record.submitted_s),
         "log": job.record.log,
         "max_restarts": job.record.max_restarts,
         "phase": job.phase.value,
-        "problem": job.problem,
+        "problem": state.problem,
+        "word": state.word,
+        "reason": state.reason,
+        "starts_at": None if state.starts_s is None else utc_text(state.starts_s),
+        "until": None if state.until_s is None else utc_text(state.until_s),
+        "exit_code": state.exit_code,
+        "nodes": state.nodes,
     }
-    if state is not None:
-        values |= {
-            "word": state.word,
-            "reason": state.reason,
-            "starts_at": None if state.starts_s is None else utc_text(state.starts_s),
-            "until": None if state.until_s is None else utc_text(state.until_s),
-            "exit_code": state.exit_code,
-            "nodes": state.nodes,
-        }
-    return values
 
 
 @dataclass(slots=True)

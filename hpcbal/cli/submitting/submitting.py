@@ -8,18 +8,18 @@ import re
 import shlex
 import sys
 import time
-from collections.abc import Sequence, Set
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from hpcbal.cli.options import Answer, print_warning
 from hpcbal.cli.submitting.needs import Needs, needs_of_all
-from hpcbal.cli.submitting.queue import JobInQueue, ask_for, within
+from hpcbal.cli.submitting.queue import JobInQueue, ask_for, in_question, own_jobs, within
 from hpcbal.cli.submitting.tasks import path_word, tasks_of
 from hpcbal.cluster.systems import SYSTEMS, BatchJob, SiteHabits, System, detect
 from hpcbal.cluster.systems.commands import TIMEOUT_S, answer_of
-from hpcbal.cluster.systems.job import Command
+from hpcbal.cluster.systems.job import Command, Phase
 from hpcbal.cluster.systems.script import check_site_options, render, render_compare, word, words
 from hpcbal.config import resolved_yaml
 from hpcbal.config.site import SiteConfig, check_launcher, load_site
@@ -27,8 +27,14 @@ from hpcbal.config.source.meant import did_you_mean
 from hpcbal.errors import ClusterError, InputError
 from hpcbal.kinds import JOBS, KINDS
 from hpcbal.telemetry.claim.directory import make_output, refuse_other_run
-from hpcbal.telemetry.files.atomic_file import make_own_directory, to_jsonable, write_atomic
-from hpcbal.telemetry.files.batch_jobs import BatchRecord, append_batch_job, read_batch_jobs
+from hpcbal.telemetry.files.atomic_file import (
+    make_own_directory,
+    output_error,
+    remove_quietly,
+    to_jsonable,
+    write_atomic,
+)
+from hpcbal.telemetry.files.batch_jobs import BatchRecord, append_batch_job, note_over, read_batch_jobs
 from hpcbal.telemetry.files.json_lines import duration_text
 from hpcbal.telemetry.files.run_directory import RunDirectory
 from hpcbal.telemetry.views.table import count_text
@@ -37,6 +43,8 @@ _PLAIN_PATH = re.compile(r"[\w./+=,@-]+", re.ASCII)
 _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9._-]+")
 _MOST_OF_NAME = 60
 _COMPARE_S = 600
+_FORGOTTEN_S = 14 * 86400.0
+"""A job that its scheduler has not known for so long has ended; before, another cluster may know it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,11 +91,18 @@ def submission_of(args: argparse.Namespace) -> Submission:
     check_site_options(system, habits.options)
     needs = needs_of_all(args, tasks, site)
     after = {each for job in args.after for each in (job, *_task_ids(system, job, len(tasks)))}
-    for output, last in _last_jobs([task.output for task in tasks]).items():
-        _refuse_second(output, last, after, is_dry=args.dry_run)
+    noted = _jobs_noted([task.output for task in tasks])
+    more = [
+        job
+        for output, jobs in noted.items()
+        for job in _refuse_second(output, jobs, after, is_array=is_array, is_dry=args.dry_run)
+    ]
+    if not args.dry_run:
+        _note_ended(noted)
     for task in tasks:
         if task.config.kind != JOBS.name:  # jobs may have been submitted to it since
             refuse_other_run(task.output, resolved_yaml(task.config), KINDS[task.config.kind].jobs)
+    script = _script(folder, [task.output for task in tasks])
     job = BatchJob(
         name=_NOT_IN_NAMES.sub("-", tasks[0].config.name)[:_MOST_OF_NAME],
         num_nodes=needs.num_nodes,
@@ -101,9 +116,10 @@ def submission_of(args: argparse.Namespace) -> Submission:
         is_array=is_array,
         max_restarts=args.until_done,
         log=_log(system, folder, is_array=is_array),
-        script=os.path.abspath(_script(folder, is_array=is_array)),
+        script=os.path.abspath(script),
+        cancel=f"{script.stem}.cancel",
         exclusive=site.exclusive,
-        after=tuple(args.after),
+        after=tuple(dict.fromkeys((*args.after, *more))),
         site=habits,
     )
     if is_array:
@@ -145,11 +161,16 @@ def _log(system: System, folder: Path, *, is_array: bool) -> str:
     return f"{whole}/{name}" if _PLAIN_PATH.fullmatch(whole) else name
 
 
-def _script(folder: Path, *, is_array: bool) -> Path:
-    """Return the file for a script; of an array a new one: jobs of an earlier one may submit theirs again."""
+def _script(folder: Path, outputs: Sequence[Path]) -> Path:
+    """Return a new file for a script, whose name no job of an earlier submission uses."""
+    taken = {record.cancel for output in outputs for record in read_batch_jobs(output)}
     first = RunDirectory(folder).batch_script
     names = (first, *(first.with_stem(f"{first.stem}-{number}") for number in range(2, 10_000)))
-    return next(path for path in names if not path.exists()) if is_array else first
+    for path in names:
+        mark = f"{path.stem}.cancel"
+        if not path.exists() and mark not in taken and not any((each / mark).exists() for each in outputs):
+            return path
+    raise InputError(f"{folder}: holds {len(names)} scripts of jobs, allowed: fewer; remove old ones")
 
 
 def _comparison(folder: Path, outputs: Sequence[str]) -> tuple[str, ...]:
@@ -160,48 +181,74 @@ def _task_ids(system: System, array: str, num_tasks: int) -> list[str]:
     return [system.task(array, number) for number in range(1, num_tasks + 1)]
 
 
-def _last_jobs(outputs: Sequence[Path]) -> dict[Path, JobInQueue]:
-    """Return the last batch job of each output directory that has one; all are asked for together."""
-    noted = [(output, jobs[-1]) for output in outputs if (jobs := read_batch_jobs(output))]
+def _jobs_noted(outputs: Sequence[Path]) -> dict[Path, list[JobInQueue]]:
+    """Return the batch jobs of each output directory that may not have ended; all are asked for together."""
+    noted = [(output, record) for output in outputs for record in in_question(own_jobs(output))]
     asked = ask_for([record for _, record in noted], within(TIMEOUT_S))
-    found = {output: job for (output, _), job in zip(noted, asked, strict=True)}
-    unknown = [output for output, job in found.items() if job.state is None]
+    found: dict[Path, list[JobInQueue]] = {}
+    for (output, _), job in zip(noted, asked, strict=True):
+        found.setdefault(output, []).append(job)
+    unknown = [(output, job) for output, jobs in found.items() for job in jobs if job.phase is Phase.UNKNOWN]
     if unknown:
-        job = found[unknown[0]]
+        output, job = unknown[0]
         more = f", and those of {len(unknown) - 1} others" if unknown[1:] else ""
         print_warning(
-            f"{unknown[0]}: whether its job {job.record.id} still runs is not known{more}: {job.problem}"
+            f"{output}: whether its job {job.record.id} still runs is not known{more}: {job.state.problem}"
         )
     return found
 
 
-def _refuse_second(output: Path, last: JobInQueue, after: Set[str], *, is_dry: bool) -> None:
-    """Refuse an output directory whose last batch job still waits or runs.
+def _note_ended(noted: Mapping[Path, Sequence[JobInQueue]]) -> None:
+    """Note the jobs that have ended, or that a scheduler has not known for days, in their directories."""
+    long_ago_s = time.time() - _FORGOTTEN_S
+    for output, jobs in noted.items():
+        over = [
+            job.record.id
+            for job in jobs
+            if not job.record.is_over
+            and (
+                job.phase is Phase.ENDED or (job.phase is Phase.GONE and job.record.submitted_s < long_ago_s)
+            )
+        ]
+        if over:
+            note_over(output, over)
+
+
+def _refuse_second(
+    output: Path, jobs: Sequence[JobInQueue], after: Set[str], *, is_array: bool, is_dry: bool
+) -> list[str]:
+    """Refuse an output directory that has a batch job which waits or runs.
 
     Args:
         output: the directory.
-        last: its last job.
+        jobs: its jobs.
         after: jobs whose end is waited for. One of them is allowed, unless its script may submit itself
             again: the scheduler does not know of that.
+        is_array: whether the new job is an array, whose tasks cannot wait for different jobs.
         is_dry: only warn.
+
+    Returns:
+        Further jobs of the directory for whose end the new job has to wait: the one that was named may be
+        removed from the queue before they have ended.
 
     Raises:
         InputError: if there is one.
     """
-    if not last.is_live:
-        return
-    record = last.record
-    comes_back = SYSTEMS[record.system].watches and record.max_restarts > 0
-    if record.id in after and not comes_back:
-        return
-    before = "" if comes_back else f"start the new job behind it with --after {record.id}, "
+    live = [job for job in jobs if job.is_live]
+    returning = [job for job in live if SYSTEMS[job.record.system].watches and job.record.max_restarts > 0]
+    others = [job for job in live if job.record.id not in after]
+    if not returning and (not others or (len(others) < len(live) and not is_array)):
+        return [job.record.id for job in others]
+    job = (returning or others)[-1]
+    before = "" if returning else f"start the new job behind it with --after {job.record.id}, "
     problem = (
-        f"{output}: its job {record.id} is {last.phase.value}; {before}wait for its end, cancel it with "
-        f"'hpcbal cancel {output}', or choose another directory with --output"
+        f"{output}: its job {job.record.id} is {job.phase.value}; {before}wait for its end, cancel it with "
+        f"'hpcbal cancel {shlex.quote(str(output))}', or choose another directory with --output"
     )
     if not is_dry:
         raise InputError(problem)
     print_warning(problem)
+    return []
 
 
 def _shown(made: Submission) -> Answer:
@@ -220,9 +267,8 @@ def _submitted(made: Submission) -> Answer:
     system, job = made.system, made.job
     for output in outputs:
         make_output(output)
-        RunDirectory(output).batch_cancel.unlink(missing_ok=True)
     make_own_directory(made.folder)
-    write_atomic(job.script, made.text, durable=True)
+    _write_script(Path(job.script), made.text)
     ids: list[str] = []
     own: list[str] = []
     commands = made.commands
@@ -246,6 +292,27 @@ def _submitted(made: Submission) -> Answer:
         if values["compare"] is not None:
             lines.append(f"then: job {values['compare']} writes {made.folder / 'compare.html'}")
     return Answer(values, lambda: lines)
+
+
+def _write_script(path: Path, text: str) -> None:
+    """Write a new script.
+
+    Raises:
+        OutputError: if it cannot be written.
+        InputError: if it is there: another submit has begun at the same time.
+    """
+    try:
+        with open(path, "x", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+    except FileExistsError:
+        raise InputError(
+            f"{path}: is there: another 'hpcbal submit' has begun just now; submit again"
+        ) from None
+    except OSError as error:
+        remove_quietly(path)
+        raise output_error(path, error) from error
 
 
 def _submit_comparison(made: Submission, ids: Sequence[str]) -> str | None:
@@ -306,6 +373,7 @@ def _record(made: Submission, task: tuple[str, ...], number: str) -> BatchRecord
         max_restarts=made.job.max_restarts,
         words=task,
         why=made.needs.why,
+        cancel=made.job.cancel,
     )
 
 

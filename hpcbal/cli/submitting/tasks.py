@@ -65,11 +65,11 @@ def tasks_of(args: argparse.Namespace) -> tuple[list[Task], Path, bool]:
     # The largest is the one that may not be allowed; all else is the same.
     one = _task(args.config, (*given, f"seed={max(seeds)}"), output)
     tasks = [
-        Task(
-            one.path,
-            one.config.model_copy(update={"seed": seed}),
-            (*given, f"seed={seed}"),
+        _writing_to(
             one.output / f"seed-{seed}",
+            Task(
+                one.path, one.config.model_copy(update={"seed": seed}), (*given, f"seed={seed}"), one.output
+            ),
         )
         for seed in seeds
     ]
@@ -84,7 +84,7 @@ def _of_files(args: argparse.Namespace, given: tuple[str, ...]) -> tuple[list[Ta
     tasks = [_task(path, given, None) for path in args.array_of]
     folder: Path = args.output or tasks[0].output.parent
     if args.output is not None:
-        tasks = [replace(task, output=folder / task.config.name) for task in tasks]
+        tasks = [_writing_to(folder / task.config.name, task) for task in tasks]
     taken: dict[Path, Task] = {}
     for task in tasks:
         if task.output in taken:
@@ -98,7 +98,14 @@ def _of_files(args: argparse.Namespace, given: tuple[str, ...]) -> tuple[list[Ta
 
 def _task(path: Path, overrides: tuple[str, ...], output: Path | str | None) -> Task:
     config = load_config(path, overrides, warn=print_warning, beforehand=True)
-    return Task(path, config, overrides, Path(output or config.output.dir))
+    folder = Path(output or config.output.dir)
+    return _writing_to(folder, Task(path, config, overrides, folder))
+
+
+def _writing_to(output: Path, task: Task) -> Task:
+    """Return a task that writes to another directory, where the prediction then looks for earlier starts."""
+    section = task.config.output.model_copy(update={"dir": str(output)})
+    return replace(task, output=output, config=task.config.model_copy(update={"output": section}))
 
 
 def seeds_of(text: str) -> list[int]:

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from hpcbal.cluster.systems.job import (
-    UNKNOWN,
+    GONE,
     BatchJob,
     Command,
     Phase,
@@ -16,9 +16,12 @@ from hpcbal.cluster.systems.job import (
     Run,
     System,
     checked,
+    is_forgotten,
+    moment_s,
+    not_understood,
     part,
 )
-from hpcbal.cluster.systems.script import directives, site_options
+from hpcbal.cluster.systems.script import directives, long_options, site_options
 
 _PHASE_OF = {
     **dict.fromkeys(("NEW", "DEPEND", "PRIORITY", "SCHED"), Phase.PENDING),
@@ -77,7 +80,8 @@ def ask(jobs: Sequence[str], run: Run) -> dict[str, QueueState]:
     states = {}
     for job in jobs:
         question = Command(("flux", "jobs", "--json", job))
-        states[job] = state_of_jobs(checked(question, run(question)).stdout)
+        done = checked(question, run(question))
+        states[job] = GONE if is_forgotten(done) else state_of_jobs(done.stdout)
     return states
 
 
@@ -86,8 +90,8 @@ def state_of_jobs(printed: str) -> QueueState:
     try:
         job = json.loads(printed)
         phase = _PHASE_OF[job["state"]]
-    except (ValueError, KeyError, TypeError):
-        return UNKNOWN
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return not_understood(printed)
     scheduler = part(part(job, "annotations"), "sched")
     ends = job.get("expiration") if phase is Phase.RUNNING else job.get("t_inactive")
     return QueueState(
@@ -107,7 +111,7 @@ def _reason(job: Mapping[str, Any], scheduler: Mapping[str, Any]) -> str:
 
 
 def _seconds(value: object) -> float | None:
-    return float(value) if isinstance(value, int | float) and value > 0 else None
+    return moment_s(value) if isinstance(value, int | float) else None
 
 
 def _exit_code(code: object) -> int | None:
@@ -139,10 +143,13 @@ FLUX = System(
     cancel=lambda jobs: Command(("flux", "cancel", *jobs)),
     numbers=("num_nodes", "ranks_per_node"),
     own_options={
-        r"--nodes\b|-N": "--nodes",
-        r"--nslots\b|-n": "--nodes and slots.per_node",
-        r"--time-limit\b|-t": "--time",
-        r"--dependency\b": "--after",
+        f"{long_options('nodes')}|-N": "--nodes",
+        f"{long_options('nslots')}|-n": "--nodes and slots.per_node",
+        f"{long_options('time-limit')}|-t": "--time",
+        long_options("cc", "bcc"): "--array",
+        long_options("dependency"): "--after",
+        long_options("output"): "--output, the directory in which the log lies",
+        long_options("cwd"): "cd, because relative paths start where hpcbal submit runs",
     },
     watches=True,
 )

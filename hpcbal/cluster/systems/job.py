@@ -64,6 +64,7 @@ class BatchJob:
         lead_s: so many seconds before its end the job is asked to stop.
         log: file for what the job prints, with the marks of the system; empty: in the current directory.
         script: the file of its script, absolute.
+        cancel: name of a file; while an output directory has it, the job stops, and does not come back.
         exclusive: whether no other job may be on its nodes.
         compare: the words behind `hpcbal` that compare the runs of an array.
         after: identifiers of jobs that must have ended before.
@@ -83,6 +84,7 @@ class BatchJob:
     lead_s: int = LEAD_S
     log: str = ""
     script: str = ""
+    cancel: str = "batch.cancel"
     exclusive: bool = True
     compare: tuple[str, ...] = ()
     after: tuple[str, ...] = ()
@@ -100,8 +102,10 @@ class Phase(Enum):
     PENDING = "pending"
     RUNNING = "running"
     ENDED = "ended"
+    GONE = "gone"
+    """The scheduler has said that it does not know the job, or no longer."""
     UNKNOWN = "unknown"
-    """The scheduler does not know the job, or no longer."""
+    """The scheduler has not answered, or nothing that hpcbal understands: the job may wait or run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +120,7 @@ class QueueState:
         until_s: the time limit of a running job, or the end of one that has ended; None: not known.
         exit_code: of a job that has ended; None: not known.
         nodes: the nodes as the scheduler writes them; empty if it has none.
+        problem: why its state is not known; empty if it is.
     """
 
     phase: Phase
@@ -125,9 +130,31 @@ class QueueState:
     until_s: float | None = None
     exit_code: int | None = None
     nodes: str = ""
+    problem: str = ""
 
 
-UNKNOWN = QueueState(Phase.UNKNOWN)
+GONE = QueueState(Phase.GONE)
+
+_MOST_SHOWN = 100
+_END_OF_CLOCKS_S = 2.0**37
+"""Some thousand years from now: schedulers write such numbers for "never"."""
+
+
+def not_understood(printed: str) -> QueueState:
+    """Return the state of a job about which a scheduler has said what hpcbal does not understand.
+
+    Args:
+        printed: the words of the scheduler.
+    """
+    shown = " ".join(printed.split())
+    shown = f"{shown[:_MOST_SHOWN]}..." if len(shown) > _MOST_SHOWN else shown
+    said = f"the scheduler has said {shown!r}" if shown else "the scheduler has said nothing about it"
+    return QueueState(Phase.UNKNOWN, problem=f"{said}, which this hpcbal does not understand")
+
+
+def moment_s(seconds: float) -> float | None:
+    """Return a time in seconds of the Unix epoch; None if no calendar has it."""
+    return float(seconds) if 0.0 < seconds < _END_OF_CLOCKS_S else None
 
 
 def part(values: Mapping[str, Any], name: str) -> Mapping[str, Any]:
@@ -161,9 +188,12 @@ class Done:
 
     @property
     def said(self) -> str:
-        """Return the last line that it has printed, for people."""
+        """Return the last lines that it has printed, for people, in one line."""
         lines = (self.stderr.strip() or self.stdout.strip()).splitlines()
-        return lines[-1].strip() if lines else ""
+        return "; ".join(stripped for line in lines[-_MOST_LINES:] if (stripped := line.strip()))
+
+
+_MOST_LINES = 5
 
 
 _UNKNOWN_JOB = re.compile(
@@ -172,13 +202,18 @@ _UNKNOWN_JOB = re.compile(
 """The words of Slurm, PBS (two), Flux and LSF for a job that they do not know, or no longer."""
 
 
+def is_forgotten(done: Done) -> bool:
+    """Return whether an answer says that the scheduler does not know a job."""
+    return done.code != 0 and _UNKNOWN_JOB.search(f"{done.stderr}\n{done.stdout}") is not None
+
+
 def checked(command: Command, done: Done) -> Done:
     """Return the answer about a job, if it is one: a job that is not known is an answer, too.
 
     Raises:
         ClusterError: if the scheduler could not be asked.
     """
-    if done.code and not _UNKNOWN_JOB.search(f"{done.stderr}\n{done.stdout}"):
+    if done.code and not is_forgotten(done):
         raise ClusterError(f"{command.words[0]} has ended with {done.code}: {done.said}")
     return done
 
@@ -224,8 +259,8 @@ class System:
         ask: returns the state of each job.
         cancel: returns the command that cancels jobs at once.
         signal: returns the command that sends USR2 to the script of a job, which then stops cleanly; None:
-            the script itself looks for `batch.cancel` in the output directory.
-        watches: whether the script signals itself before the end of the job, looks for `batch.cancel`, and
+            the script itself looks for its file `cancel` in the output directory.
+        watches: whether the script signals itself before the end of the job, looks for its file `cancel`, and
             submits itself again, because the system does not requeue for users.
         numbers: fields of a job that its script holds, because the system does not tell them.
         look: returns the facts about a site that the system tells.

@@ -6,7 +6,19 @@ import re
 import time
 from collections.abc import Sequence
 
-from hpcbal.cluster.systems.job import UNKNOWN, BatchJob, Command, Phase, QueueState, Run, System, checked
+from hpcbal.cluster.systems.job import (
+    GONE,
+    BatchJob,
+    Command,
+    Phase,
+    QueueState,
+    Run,
+    System,
+    checked,
+    is_forgotten,
+    moment_s,
+    not_understood,
+)
 from hpcbal.cluster.systems.script import clock, directives, site_options
 
 _PHASES = {
@@ -76,15 +88,21 @@ def ask(jobs: Sequence[str], run: Run) -> dict[str, QueueState]:
     """
     fields = _FIELDS if len(jobs) == 1 else f"jobid jobindex {_FIELDS}"
     question = Command(("bjobs", "-a", "-noheader", "-o", fields, *jobs))
-    printed, now_s = checked(question, run(question)).stdout, time.time()
+    done, now_s = checked(question, run(question)), time.time()
     if len(jobs) == 1:
-        return {jobs[0]: state_of_bjobs(printed, now_s)}
+        return {jobs[0]: GONE if is_forgotten(done) else state_of_bjobs(done.stdout, now_s)}
     lines: dict[str, list[str]] = {}
-    for line in printed.splitlines():
+    for line in done.stdout.splitlines():
         number, index, rest = [*line.split("|", 2), "", ""][:3]
         name = number.strip() + (f"[{index.strip()}]" if index.strip() not in ("", "-", "0") else "")
         lines.setdefault(name, []).append(rest)
-    return {job: state_of_bjobs("\n".join(lines.get(job, ())), now_s) for job in jobs}
+    forgotten = set(re.findall(r"<(\d+(?:\[\d+\])?)>", done.stderr)) if is_forgotten(done) else set()
+    return {
+        job: GONE
+        if job not in lines and forgotten & {job, job.partition("[")[0]}
+        else state_of_bjobs("\n".join(lines.get(job, ())), now_s)
+        for job in jobs
+    }
 
 
 def state_of_bjobs(printed: str, now_s: float) -> QueueState:
@@ -94,21 +112,26 @@ def state_of_bjobs(printed: str, now_s: float) -> QueueState:
         printed: the line, or lines of the tasks of an array: the first that is not over counts.
         now_s: the time, in seconds of the Unix epoch.
     """
-    lines = [line.split("|") for line in printed.splitlines() if line.count("|") == 4]
-    found = [_state([field.strip() for field in fields], now_s) for fields in lines]
-    return next((state for state in found if state.phase is not Phase.ENDED), found[0] if found else UNKNOWN)
+    found = [_state(line, now_s) for line in printed.splitlines() if line.strip()]
+    return next(
+        (state for state in found if state.phase is not Phase.ENDED),
+        found[0] if found else not_understood(""),
+    )
 
 
-def _state(fields: list[str], now_s: float) -> QueueState:
-    word, code, reason, left, nodes = ("" if field == "-" else field for field in fields)
-    phase = _PHASE_OF.get(word, Phase.UNKNOWN)
-    ended = 0 if word == "DONE" else int(code) if code.isdecimal() else None
-    time_left = re.match(r"(\d+):(\d+)", left)
+def _state(line: str, now_s: float) -> QueueState:
+    fields = ["" if field.strip() == "-" else field.strip() for field in line.split("|")]
+    if len(fields) != 5 or fields[0] not in _PHASE_OF:
+        return not_understood(line)
+    word, code, reason, left, nodes = fields
+    phase = _PHASE_OF[word]
+    ended = 0 if word == "DONE" else int(code) if code.isdecimal() and len(code) < 10 else None
+    time_left = re.match(r"(\d{1,9}):(\d{1,9})", left)
     return QueueState(
         phase,
         word,
         reason=reason if phase is Phase.PENDING else "",
-        until_s=now_s + 3600 * int(time_left[1]) + 60 * int(time_left[2])
+        until_s=moment_s(now_s + 3600 * int(time_left[1]) + 60 * int(time_left[2]))
         if phase is Phase.RUNNING and time_left
         else None,
         exit_code=ended if phase is Phase.ENDED else None,
@@ -139,9 +162,13 @@ LSF = System(
     signal=lambda job: Command(("bkill", "-s", "USR2", job)),
     numbers=("num_nodes", "ranks_per_node", "cores_per_rank", "gpus_per_node"),
     own_options={
-        r"-nnodes\b|-n\b": "--nodes and slots.per_node",
+        r"-nnodes\b|-n\b|-R .*span\[": "--nodes and slots.per_node",
         r"-W\b": "--time",
+        r"-J .*\[": "--array",
         r"-w\b": "--after",
+        r"-oo?\b": "--output, the directory in which the log lies",
+        r"-cwd\b": "cd, because relative paths start where hpcbal submit runs",
+        r"-K\b": "hpcbal status --watch",
     },
     # LSF cannot be asked to stop to repeat a job that ends with 75.
     code_to_end=lambda job: 1 if job.max_restarts else 75,

@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 from hpcbal.cluster.systems.job import (
-    UNKNOWN,
+    GONE,
     BatchJob,
     Command,
     Phase,
@@ -20,6 +20,9 @@ from hpcbal.cluster.systems.job import (
     SiteFacts,
     System,
     checked,
+    is_forgotten,
+    moment_s,
+    not_understood,
     part,
 )
 from hpcbal.cluster.systems.script import clock, directives, folder_of, site_options
@@ -86,39 +89,39 @@ def ask(jobs: Sequence[str], run: Run) -> dict[str, QueueState]:
     question = Command(("qstat", "-x", "-f", "-F", "json", *jobs))
     done = checked(question, run(question))
     if len(jobs) == 1:
-        return {jobs[0]: state_of_qstat(done.stdout)}
+        return {jobs[0]: GONE if is_forgotten(done) else state_of_qstat(done.stdout)}
     if done.code:
         return {job: ask([job], run)[job] for job in jobs}
     found = _jobs_of_qstat(done.stdout)
-    return {job: _state(found.get(job, {})) for job in jobs}
+    return {job: _state(found[job]) if job in found else not_understood(done.stdout) for job in jobs}
 
 
 def state_of_qstat(printed: str) -> QueueState:
     """Read what `qstat -x -f -F json` prints of one job."""
     jobs = list(_jobs_of_qstat(printed).values())
-    return _state(jobs[0]) if len(jobs) == 1 else UNKNOWN
+    return _state(jobs[0]) if len(jobs) == 1 else not_understood(printed)
 
 
 def _jobs_of_qstat(printed: str) -> dict[str, Any]:
     """Return the jobs in what `qstat -x -f -F json` prints, by their identifiers."""
     try:
         return dict(json.loads(printed)["Jobs"])
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         return {}
 
 
 def _state(job: Any) -> QueueState:
-    if not isinstance(job, dict) or "job_state" not in job:
-        return UNKNOWN
-    letter = job["job_state"]
-    phase = _PHASE_OF.get(letter, Phase.UNKNOWN)
+    letter = str(job.get("job_state", "")) if isinstance(job, dict) else str(job)
+    if letter not in _PHASE_OF:
+        return not_understood(letter)
+    phase = _PHASE_OF[letter]
     started_s, limit_s = _time(job.get("stime")), _limit_s(job)
     return QueueState(
         phase,
-        str(letter),
+        letter,
         reason=str(job.get("comment", "")) if phase is Phase.PENDING else "",
         starts_s=_time(part(job, "estimated").get("start_time")) if phase is Phase.PENDING else None,
-        until_s=started_s + limit_s if phase is Phase.RUNNING and started_s and limit_s else None,
+        until_s=moment_s(started_s + limit_s) if phase is Phase.RUNNING and started_s and limit_s else None,
         exit_code=_exit_code(job.get("Exit_status")) if phase is Phase.ENDED else None,
         nodes="+".join(re.findall(r"(?:^|\+)([^/+]+)", str(job.get("exec_host", "")))),
     )
@@ -144,7 +147,7 @@ def facts_of_pbsnodes(printed: str) -> SiteFacts:
 
 def _limit_s(job: Mapping[str, Any]) -> float | None:
     parts = str(part(job, "Resource_List").get("walltime", "")).split(":")
-    if len(parts) != 3 or not all(part.isdecimal() for part in parts):
+    if len(parts) != 3 or not all(part.isdecimal() and len(part) < 10 for part in parts):
         return None
     return float(3600 * int(parts[0]) + 60 * int(parts[1]) + int(parts[2]))
 
@@ -152,7 +155,7 @@ def _limit_s(job: Mapping[str, Any]) -> float | None:
 def _time(text: object) -> float | None:
     """`Fri Nov 11 17:57:05 2016`, in the time zone of this machine."""
     try:
-        return time.mktime(time.strptime(str(text), "%a %b %d %H:%M:%S %Y"))
+        return moment_s(time.mktime(time.strptime(str(text), "%a %b %d %H:%M:%S %Y")))
     except (ValueError, OverflowError):
         return None
 
@@ -193,6 +196,9 @@ PBS = System(
         r"-l ?(.*,)?walltime=": "--time",
         r"-J": "--array",
         r"-W ?(.*,)?depend=": "--after",
+        r"-W ?(.*,)?block=": "hpcbal status --watch",
+        r"-o": "--output, the directory in which the log lies",
+        r"-z": "none, because it hides the number of the job",
     },
     watches=True,
 )

@@ -49,6 +49,7 @@ def render(system: System, job: BatchJob, file: str = "") -> str:
         "log": word(job.log or system.log_name(job.is_array)),
         "clock": clock(job.time_s),
         "lead_s": str(job.lead_s),
+        "cancel": word(job.cancel),
         "before": _before(job.site.before),
         "after": _after(job.site.after),
         "file": file,
@@ -151,8 +152,14 @@ def site_options(given: Sequence[str]) -> list[list[str]]:
     return groups
 
 
+def long_options(*names: str) -> str:
+    """Return a pattern for options that begin with `--`, which may be cut short and have a value."""
+    prefixes = {name[:length] for name in names for length in range(1, len(name) + 1)}
+    return f"--(?:{'|'.join(sorted(prefixes))})(?=[ =]|$)"
+
+
 def check_site_options(system: System, given: Sequence[str]) -> None:
-    """Refuse options of a site that hpcbal itself gives: nodes, time, arrays and dependencies.
+    """Refuse options of a site that hpcbal itself gives, such as nodes, time, arrays and the log.
 
     Raises:
         InputError: if there is one; scripts and predictions would go by other numbers than the job.
@@ -162,8 +169,8 @@ def check_site_options(system: System, given: Sequence[str]) -> None:
             if re.match(pattern, option):
                 raise InputError(
                     f"got {option!r} among the options of the site, allowed: those that leave nodes, ranks, "
-                    "time and order to hpcbal submit, whose script and prediction depend on them; use "
-                    f"{instead}"
+                    "time, order and log to hpcbal submit, whose script, prediction and status depend on "
+                    f"them; use {instead}"
                 )
 
 

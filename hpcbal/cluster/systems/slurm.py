@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from hpcbal.cluster.systems.job import (
-    UNKNOWN,
+    GONE,
     BatchJob,
     Command,
     Phase,
@@ -15,9 +15,11 @@ from hpcbal.cluster.systems.job import (
     Run,
     SiteFacts,
     System,
-    checked,
+    is_forgotten,
+    moment_s,
+    not_understood,
 )
-from hpcbal.cluster.systems.script import clock, directives, site_options
+from hpcbal.cluster.systems.script import clock, directives, long_options, site_options
 
 PHASES = {
     Phase.PENDING: "PENDING CONFIGURING REQUEUED REQUEUE_FED REQUEUE_HOLD RESV_DEL_HOLD SPECIAL_EXIT",
@@ -30,6 +32,11 @@ _PHASE_OF = {word: phase for phase, states in PHASES.items() for word in states.
 _FIELD = re.compile(r"(?:^|\s)(\w+)=(\S*)")
 _ENVIRON = {"SLURM_TIME_FORMAT": "%s", "SLURM_BITSTR_LEN": "0"}
 """Slurm then prints times in seconds of the Unix epoch, and all numbers of an array."""
+
+
+def _own(letter: str, *names: str) -> str:
+    """Return a pattern for an option of sbatch; a letter may stand behind others that take no value."""
+    return f"{long_options(*names)}|-[HIOQskv]*{letter}"
 
 
 def options(job: BatchJob) -> list[str]:
@@ -77,35 +84,35 @@ def number(printed: str) -> str:
 def ask(jobs: Sequence[str], run: Run) -> dict[str, QueueState]:
     """Return the state of each job: Slurm's controller forgets a job some minutes after its end.
 
-    The controller is asked once for all tasks of an array, and the accounting once for all jobs.
+    The controller is asked once for all tasks of an array, and the accounting once for all jobs that the
+    controller does not know or has not described.
 
     Raises:
-        ClusterError: if neither the controller nor the accounting can be asked.
+        ClusterError: if a command is not here, or does not answer.
     """
     together: dict[str, list[str]] = {}
     for job in jobs:
         together.setdefault(job.partition("_")[0], []).append(job)
-    states, failed = dict.fromkeys(jobs, UNKNOWN), []
+    states = dict.fromkeys(jobs, GONE)
     for array, some in together.items():
         asked = array if len(some) > 1 else some[0]
         question = Command(("scontrol", "--oneliner", "show", "job", asked), environ=_ENVIRON)
         shown = run(question)
+        if is_forgotten(shown):
+            continue
         if shown.code:
-            failed.append((question, shown))
-        elif len(some) > 1:
-            lines = _by_job(shown.stdout)
-            states.update((job, state_of_scontrol("\n".join(lines.get(job, ())))) for job in some)
+            problem = f"{question.words[0]} has ended with {shown.code}: {shown.said}"
+            states.update(dict.fromkeys(some, QueueState(Phase.UNKNOWN, problem=problem)))
+        elif len(some) > 1 and (lines := _by_job(shown.stdout)):  # without tasks that ended some minutes ago
+            states.update((job, state_of_scontrol("\n".join(lines[job]))) for job in some if job in lines)
         else:
-            states[asked] = state_of_scontrol(shown.stdout)
-    if unknown := [job for job in jobs if states[job].phase is Phase.UNKNOWN]:
+            states.update(dict.fromkeys(some, state_of_scontrol(shown.stdout)))
+    if unknown := [job for job in jobs if states[job].phase in (Phase.GONE, Phase.UNKNOWN)]:
         words = ("sacct", "--noheader", "--parsable2", "--allocations", f"--jobs={','.join(unknown)}")
         done = run(Command((*words, "--format=JobID,State,ExitCode,End,Reason,NodeList"), environ=_ENVIRON))
-        if done.code:
-            for question, shown in failed:
-                checked(question, shown)
-        else:
+        if not done.code:
             lines = _by_job(done.stdout)
-            states.update((job, state_of_sacct("\n".join(lines.get(job, ())))) for job in unknown)
+            states.update((job, state_of_sacct("\n".join(lines[job]))) for job in unknown if job in lines)
     return states
 
 
@@ -116,9 +123,11 @@ def _by_job(printed: str) -> dict[str, list[str]]:
     """
     lines: dict[str, list[str]] = {}
     for line in printed.splitlines():
-        fields = dict(_FIELD.findall(line))
+        fields = _fields(line)
         if "JobState" in fields:
             job, tasks, text = fields.get("ArrayJobId", ""), fields.get("ArrayTaskId", ""), line
+        elif "|" not in line:
+            continue
         else:
             first, _, text = line.partition("|")
             job, _, tasks = first.partition("+")[0].partition("_")
@@ -130,9 +139,17 @@ def _by_job(printed: str) -> dict[str, list[str]]:
 def _tasks(text: str) -> list[int]:
     """Return the numbers of `3`, or `[1-4,9]`, also with a step (`1-9:2`) or a limit (`1-9%2`)."""
     numbers: list[int] = []
-    for first, last, step in re.findall(r"(\d+)(?:-(\d+))?(?::(\d+))?", text.partition("%")[0]):
+    for first, last, step in re.findall(r"(\d{1,7})(?:-(\d{1,7}))?(?::(\d{1,7}))?", text.partition("%")[0]):
         numbers += range(int(first), int(last or first) + 1, int(step or 1) or 1)
     return numbers
+
+
+def _fields(line: str) -> dict[str, str]:
+    """Return the fields of a line; the first of a name counts: comments and paths stand behind them."""
+    fields: dict[str, str] = {}
+    for name, value in _FIELD.findall(line):
+        fields.setdefault(name, value)
+    return fields
 
 
 def state_of_scontrol(printed: str) -> QueueState:
@@ -141,13 +158,18 @@ def state_of_scontrol(printed: str) -> QueueState:
     An array has a line for each task that has begun, and one for all others: the first that is not over
     counts.
     """
-    found = [_state(dict(_FIELD.findall(line))) for line in printed.splitlines() if "JobState=" in line]
-    return next((state for state in found if state.phase is not Phase.ENDED), found[0] if found else UNKNOWN)
+    found = [_state(_fields(line)) for line in printed.splitlines() if "JobState=" in line]
+    return next(
+        (state for state in found if state.phase is not Phase.ENDED),
+        found[0] if found else not_understood(printed),
+    )
 
 
 def _state(fields: dict[str, str]) -> QueueState:
     word = fields.get("JobState", "")
-    phase = _PHASE_OF.get(word, Phase.UNKNOWN)
+    if word not in _PHASE_OF:
+        return not_understood(word)
+    phase = _PHASE_OF[word]
     reason = fields.get("Reason", "")
     return QueueState(
         phase,
@@ -155,7 +177,7 @@ def _state(fields: dict[str, str]) -> QueueState:
         reason="" if reason == "None" else reason,
         starts_s=_time(fields.get("StartTime", "")) if phase is Phase.PENDING else None,
         until_s=None if phase is Phase.PENDING else _time(fields.get("EndTime", "")),
-        exit_code=_exit_code(fields.get("ExitCode", "")) if phase is Phase.ENDED else None,
+        exit_code=_exit_code(fields.get("ExitCode", ""), word) if phase is Phase.ENDED else None,
         nodes="" if phase is Phase.PENDING else fields.get("NodeList", "").replace("(null)", ""),
     )
 
@@ -164,7 +186,7 @@ def state_of_sacct(printed: str) -> QueueState:
     """Read what `sacct` prints of one job: the last line is its last start."""
     lines = [line.split("|") for line in printed.splitlines() if line.count("|") == 4]
     if not lines:
-        return UNKNOWN
+        return not_understood(printed)
     state, code, end, reason, nodes = lines[-1]
     word = state.split(" ")[0]  # CANCELLED by 1000
     keys = {"JobState": word, "ExitCode": code, "EndTime": end, "Reason": reason, "NodeList": nodes}
@@ -192,15 +214,15 @@ def facts_of_sinfo(printed: str) -> SiteFacts:
 
 
 def _time(text: str) -> float | None:
-    return float(text) if text.isdecimal() else None
+    return moment_s(float(text)) if text.isdecimal() else None
 
 
-def _exit_code(text: str) -> int | None:
-    """`75:0` is a code, `0:15` the end by a signal."""
+def _exit_code(text: str, word: str) -> int | None:
+    """`75:0` is a code, `0:15` the end by a signal; `0:0` is none of a job that was cancelled or lost."""
     code, _, signal = text.partition(":")
-    if not code.isdecimal():
+    if not (code.isdecimal() and len(code) < 10) or (text == "0:0" and word != "COMPLETED"):
         return None
-    return 128 + int(signal) if signal.isdecimal() and int(signal) else int(code)
+    return 128 + int(signal) if signal.isdecimal() and 0 < int(signal[:9]) < 128 else int(code)
 
 
 SLURM = System(
@@ -225,11 +247,15 @@ SLURM = System(
     cancel=lambda jobs: Command(("scancel", *jobs)),
     look=look,
     own_options={
-        r"--nodes\b|-N": "--nodes",
-        r"--ntasks\b|-n": "--nodes and slots.per_node",
-        r"--time\b(?!-min)|-t": "--time",
-        r"--array\b|-a": "--array",
-        r"--dependency\b|-d": "--after",
+        _own("N", "nodes"): "--nodes",
+        _own("n", "ntasks", "ntasks-per-node", "tasks-per-node"): "--nodes and slots.per_node",
+        _own("t", "time"): "--time",
+        _own("a", "array"): "--array",
+        _own("d", "dependency"): "--after",
+        _own("o", "output"): "--output, the directory in which the log lies",
+        _own("D", "chdir"): "cd, because relative paths start where hpcbal submit runs",
+        _own("M", "clusters"): "hpcbal submit on that cluster, which is asked about the job later",
+        _own("W", "wait"): "hpcbal status --watch",
     },
     signal=lambda job: Command(("scancel", "--batch", "--signal=USR2", job)),
 )

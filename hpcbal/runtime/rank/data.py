@@ -23,6 +23,7 @@ from hpcbal.dataplane.stream import StreamSpec
 from hpcbal.ensembling import WatchedItems, items_per_sample
 from hpcbal.ensembling.evidence import OTHERWISE
 from hpcbal.errors import ClusterError, InputError
+from hpcbal.events.ensemble import WITHOUT_ROUNDS
 from hpcbal.policies.folds import PassParts
 
 _FEW = 64
@@ -78,6 +79,22 @@ class StreamFacts:
         """
         fold = None if dnn.fold is None else dnn.fold - 1
         return PassParts(self.spec.num_train, self.spec.num_positions, self.fold_of, fold, seed)
+
+    def check_fits(self, dnn: DnnConfig, config: EnsembleConfig) -> None:
+        """Refuse a DNN whose steps do not fit in the ring; without rounds, all do.
+
+        Args:
+            config: of the run.
+
+        Raises:
+            InputError: names the DNN, and what would help.
+        """
+        if config.schedule.paradigm in WITHOUT_ROUNDS:
+            return
+        try:
+            self.spec.check_read(self.parts_of(dnn, config.seed).most_positions(dnn.batch_size))
+        except InputError as error:
+            raise InputError(f"dnns.{dnn.name}: {error}") from error
 
     @classmethod
     def of(cls, config: EnsembleConfig, source: PreprocessedSamples) -> StreamFacts:

@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Callable, Iterator, Mapping
 from typing import Literal
 
 from hpcbal.config import DnnConfig, EnsembleConfig
 from hpcbal.config.schema.prune import COMMITTEE, OpenSearchConfig
-from hpcbal.config.submission import Submission, names_of, submission_yaml, with_items, with_proposed
+from hpcbal.config.submission import (
+    Submission,
+    free_numbers,
+    names_of,
+    submission_yaml,
+    with_items,
+    with_proposed,
+)
 from hpcbal.control import DnnState, Ensemble
 from hpcbal.control.pruning import signed
 from hpcbal.control.states import Leaving
 from hpcbal.ensembling.known import KnownPredictions, changes_by_each
 from hpcbal.errors import InputError
 from hpcbal.runtime.handoff.submissions import append_import_roots, next_number, write_submission
+from hpcbal.runtime.rank.data import StreamFacts
 from hpcbal.runtime.record.journal import Journal
 from hpcbal.runtime.resuming.known_rates import known_rates
 from hpcbal.runtime.resuming.opening import OpenedRun
@@ -31,6 +38,7 @@ class Requests:
         ensemble: the state machine.
         journal: learns of DNNs that join.
         keys_of: makes the keys of the rates of all DNNs, see `rate_keys`.
+        facts: about the data of the run.
     """
 
     def __init__(
@@ -39,6 +47,7 @@ class Requests:
         ensemble: Ensemble,
         journal: Journal,
         keys_of: Callable[[EnsembleConfig], Mapping[str, str]],
+        facts: StreamFacts,
     ) -> None:
         self.config = opened.config
         self._run = opened.run
@@ -48,6 +57,7 @@ class Requests:
         self._ensemble = ensemble
         self._journal = journal
         self._keys_of = keys_of
+        self._facts = facts
 
     def joined(self, warn: Callable[[str], None]) -> Iterator[Joined]:
         """Take in the DNNs that have come since the last call.
@@ -96,7 +106,8 @@ class Requests:
                 results = self._results_of(search)
                 values = propose(search, results, self.config.seed, more_is_better=more_is_better)
                 number_of_file = next_number(self._run)
-                joined = with_proposed(self.config, search, {self._free_number(search): values})
+                number_of_dnn = next(free_numbers(search, names_of(self.config)))
+                joined = with_proposed(self.config, search, {number_of_dnn: values})
                 name = joined.dnns[-1].name
                 text = submission_yaml(
                     joined, (), names_of(self.config), search=search.name, drawn={name: values}
@@ -116,12 +127,6 @@ class Requests:
             key: str(value if (own := choices[key]) is None else own[int(value)])
             for key, value in submission.drawn[name].items()
         }
-
-    def _free_number(self, search: OpenSearchConfig) -> int:
-        """Return the number of the next sample; not one whose name a DNN has that the user has added."""
-        names = {name.casefold() for name in names_of(self.config)}
-        numbers = itertools.count(len(search.drawn))
-        return next(number for number in numbers if search.name_of(number).casefold() not in names)
 
     def _results_of(self, search: OpenSearchConfig) -> list[Result]:
         dnns = self._ensemble.state.dnns
@@ -166,6 +171,10 @@ class Requests:
         is_early = dnn.state in (DnnState.PRUNED, DnnState.STOPPED) or name in s.paused
         is_early |= leaving in (Leaving.PRUNED, Leaving.STOPPED, Leaving.PAUSED)
         return "early" if is_early else "training"
+
+    def check_fits(self, dnn: DnnConfig) -> None:
+        """Refuse a DNN that cannot train with the run's ring, see `StreamFacts.check_fits`."""
+        self._facts.check_fits(dnn, self.config)
 
     def rates_of(self, name: str) -> Mapping[int, float]:
         """The rates of a DNN that are known already, samples/s by number of slots.

@@ -41,6 +41,8 @@ class OpenedRun:
     joining: SubmissionWatch
     import_roots: Sequence[str] = ()
     """Directories with modules of DNNs that have joined the run, in earlier starts too."""
+    joined: Sequence[str] = ()
+    """Names of these DNNs."""
     notes: Sequence[str] = ()
     """Notes for people about how the run was opened."""
 
@@ -100,7 +102,18 @@ def open_run(request: RunRequest, config: EnsembleConfig) -> OpenedRun:
     roots = tuple(dict.fromkeys(root for each in submissions for root in each.import_roots))
     joining = SubmissionWatch(run, DNNS, names_of(config))
     return OpenedRun(
-        request, config, run, lock, ledger, earlier, claim, stop_requests, joining, roots, claim.notes
+        request,
+        config,
+        run,
+        lock,
+        ledger,
+        earlier,
+        claim,
+        stop_requests,
+        joining,
+        roots,
+        [dnn.name for each in submissions for dnn in each.items],
+        claim.notes,
     )
 
 

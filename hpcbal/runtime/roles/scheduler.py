@@ -135,6 +135,7 @@ class Scheduler:
         hit_rate: see `RankData`.
         chooser: chooses schedules; None: by prediction.
         requests: what the user asks of the run; None: nothing.
+        misfits: why DNNs that have joined before this start cannot train, by name: each of them fails.
     """
 
     def __init__(
@@ -150,6 +151,7 @@ class Scheduler:
         backoff: Callable[[], Backoff] = Backoff.idle,
         chooser: ScheduleChooser | None = None,
         requests: Requests | None = None,
+        misfits: Mapping[str, str] | None = None,
     ) -> None:
         self._context = context
         self._spec = spec
@@ -177,6 +179,7 @@ class Scheduler:
         self._chooser = chooser or ScheduleChooser(spec, hit_rate=hit_rate)
         self._asked_s = 0.0
         self._requests = requests
+        self._misfits = misfits or {}
         self._joined: dict[str, protocol.Joined] = {}
         self._look_due_s = 0.0
         self._fatal: HpcbalError | None = None
@@ -185,6 +188,8 @@ class Scheduler:
 
     def run(self) -> int:
         """Work until the ensemble is finished; returns the exit code after sending it to all ranks."""
+        for name, problem in self._misfits.items():
+            self._happen(DnnFailed(name, "error", problem))
         self._happen(Started())
         while self._exit_code is None:
             self._await(lambda: bool(self._events))
@@ -274,12 +279,12 @@ class Scheduler:
         self._joined[name] = joined
         try:
             rates |= requests.rates_of(name)
-            self._spec.check_read(min(joined.dnn.batch_size, self._spec.num_positions))
+            requests.check_fits(joined.dnn)
         except HpcbalError as error:
             problem = str(error)
         spec = next(each for each in specs_of(requests.config) if each.dnn_id == name)
         self._happen(DnnAdded(spec, rates, joined.drawn))
-        if problem and self._ensemble.has_rounds:
+        if problem:
             self._happen(DnnFailed(name, "error", problem))
 
     def _propose(self, number: int) -> None:

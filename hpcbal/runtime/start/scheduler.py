@@ -11,8 +11,9 @@ from hpcbal.cluster.launch_line import crowded_hosts, slots_share_cores
 from hpcbal.config import EnsembleConfig
 from hpcbal.config.checks.warnings import batches_above, check_parts, check_shares
 from hpcbal.config.scheduling import may_limit_to_one_slot, settings_of, specs_of
-from hpcbal.control import DnnState, Ensemble, ScheduleSettings
-from hpcbal.events.ensemble import WITHOUT_ROUNDS
+from hpcbal.control import Ensemble, ScheduleSettings
+from hpcbal.control.states import TERMINAL
+from hpcbal.errors import InputError
 from hpcbal.runtime.rank.context import RankContext
 from hpcbal.runtime.rank.data import RankData, StreamFacts
 from hpcbal.runtime.record.console import Console, node_lines
@@ -67,22 +68,15 @@ def make_scheduler(
         summing: what sums gradients, to be told to the user.
 
     Raises:
-        HpcbalError: if the batch of a DNN does not fit in the ring, a new run has weights for more slots than
-            there are, partitioned data would be spread over more slots than the data or a step has samples, a
-            given profile cannot be used, or the checkpoints belong to other data.
+        HpcbalError: if the batch of a DNN of the user's file does not fit in the ring, a new run has weights
+            for more slots than there are, partitioned data would be spread over more slots than the data or a
+            step has samples, a given profile cannot be used, or the checkpoints belong to other data.
     """
     config, roles, facts = context.config, context.roles, data.facts
     if not opened.earlier.resume.next_round_index:  # a resume on fewer slots uses the first of its weights
         check_shares(config, roles.cluster.num_slots)
     check_parts(config, roles.cluster.num_slots, facts.spec.num_train)
-    progress = opened.earlier.resume.dnns
-    for dnn in config.dnns:
-        if dnn.name in progress and progress[dnn.name].state is DnnState.FAILED:
-            continue  # perhaps for this very reason
-        most = min(dnn.batch_size, facts.spec.num_positions)  # without rounds, only to measure rates
-        if config.schedule.paradigm not in WITHOUT_ROUNDS:
-            most = facts.parts_of(dnn, config.seed).most_positions(dnn.batch_size)
-        facts.spec.check_read(most)
+    misfits = _misfits(config, facts, opened)
     if opened.claim.resumed:
         moved, is_identified = opened.claim.moved, facts.is_identified
         note = check_fingerprint(
@@ -129,8 +123,29 @@ def make_scheduler(
         console,
         started_s=opened.request.started_s,
         hit_rate=data.hit_rate,
-        requests=Requests(opened, ensemble, journal, keys_of),
+        requests=Requests(opened, ensemble, journal, keys_of, facts),
+        misfits=misfits,
     )
+
+
+def _misfits(config: EnsembleConfig, facts: StreamFacts, opened: OpenedRun) -> dict[str, str]:
+    """Return why DNNs that have joined cannot train here, by name; each of them fails alone.
+
+    Raises:
+        InputError: if a DNN of the user's own file cannot.
+    """
+    joined, found = set(opened.joined), dict[str, str]()
+    for dnn in config.dnns:
+        progress = opened.earlier.resume.dnns.get(dnn.name)
+        if progress is not None and progress.state in TERMINAL:
+            continue
+        try:
+            facts.check_fits(dnn, config)
+        except InputError as error:
+            if dnn.name not in joined:
+                raise
+            found[dnn.name] = str(error)
+    return found
 
 
 def _log_what_ends(ensemble: Ensemble, settings: ScheduleSettings) -> None:

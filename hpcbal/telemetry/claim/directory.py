@@ -21,7 +21,8 @@ from hpcbal.telemetry.ledger import RolesAssignedLine, lines_of, scan_ledger
 _HARMLESS_SUFFIXES = (".out", ".err", ".log", ".tmp", ".end", ".OU", ".ER")
 _OF_PBS = re.compile(r"\.[oe]\d+")
 """It calls what a job prints `ID.OU` and `ID.ER`, or `NAME.oID` and `NAME.eID`."""
-_HARMLESS_NAMES = ("run.lock", "logs", "smoke", "given.yaml", "batch.jsonl", "batch.sh", "batch.cancel")
+_OF_SUBMIT = re.compile(r"batch(-\d+)?\.(sh|cancel)")
+_HARMLESS_NAMES = ("run.lock", "logs", "smoke", "given.yaml", "batch.jsonl")
 _PROBE_BYTES = 1 << 16
 _TRAINING_HAS_BEGUN = (StartRound, StartGroup, RolesAssignedLine)
 
@@ -171,6 +172,7 @@ def _refuse_foreign(root: Path, resume_required: bool) -> None:
         for path in root.iterdir()
         if path.suffix not in _HARMLESS_SUFFIXES
         and path.name not in _HARMLESS_NAMES
+        and not _OF_SUBMIT.fullmatch(path.name)
         and not _OF_PBS.fullmatch(path.suffix)
     )
     if foreign:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -35,6 +35,9 @@ class BatchRecord:
         words: the words of its command behind `hpcbal`.
         why: sentences that say why it asks for so much.
         continues: the job before it whose work it continues; empty for the first one.
+        cancel: file of the output directory: while it exists, this job does not come back. Each submission
+            has its own, which `hpcbal cancel` makes.
+        is_over: whether it is known to have ended.
     """
 
     system: str
@@ -50,6 +53,8 @@ class BatchRecord:
     words: tuple[str, ...] = ()
     why: tuple[str, ...] = ()
     continues: str = ""
+    cancel: str = "batch.cancel"
+    is_over: bool = False
 
 
 def append_batch_job(directory: Path, record: BatchRecord) -> None:
@@ -60,11 +65,28 @@ def append_batch_job(directory: Path, record: BatchRecord) -> None:
     Raises:
         OutputError: if it cannot be written.
     """
+    _append(directory, to_jsonable(record))
+
+
+def note_over(directory: Path, jobs: Sequence[str]) -> None:
+    """Note that jobs have ended, so that nobody needs to ask for them again.
+
+    Args:
+        directory: output directory of their run.
+        jobs: their identifiers.
+
+    Raises:
+        OutputError: if it cannot be written.
+    """
+    _append(directory, {"over": list(jobs)})
+
+
+def _append(directory: Path, values: Mapping[str, Any]) -> None:
     path = RunDirectory(directory).batch_jobs
     try:
         make_own_directory(directory)
         with open_to_append(path) as file:
-            write_all(file, encode_line({"format": FORMAT, **to_jsonable(record)}))
+            write_all(file, encode_line({"format": FORMAT, **values}))
             os.fsync(file.fileno())
     except OSError as error:
         raise output_error(path, error) from error
@@ -86,10 +108,14 @@ def read_batch_jobs(directory: Path) -> list[BatchRecord]:
         raise output_error(path, error, "read") from error
     found: dict[str, BatchRecord] = {}
     for line in lines:
+        for job in over if isinstance(over := line.get("over"), list) else ():
+            if (ended := found.get(str(job))) is not None:
+                found[ended.id] = dataclasses.replace(ended, is_over=True)
         before = found.get(str(line.get("continues") or ""))
-        known = {} if before is None else dataclasses.asdict(before)
+        known = {} if before is None else {**dataclasses.asdict(before), "is_over": False}
         record = _record({**known, **line})
         if record is not None:
+            found.pop(record.id, None)  # numbers recur: the last job is at the end
             found[record.id] = record
     return list(found.values())
 
@@ -117,6 +143,7 @@ def _is_number(value: object) -> bool:
 
 _IS_OF_TYPE: Mapping[str, Callable[[Any], bool]] = {
     "str": lambda value: isinstance(value, str),
+    "bool": lambda value: isinstance(value, bool),
     "int": lambda value: isinstance(value, int) and _is_number(value),
     "float": _is_number,
     "tuple[str, ...]": lambda value: isinstance(value, tuple) and all(isinstance(w, str) for w in value),

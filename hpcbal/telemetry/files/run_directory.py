@@ -107,13 +107,8 @@ class RunDirectory:
 
     @property
     def batch_script(self) -> Path:
-        """The script of the last batch job that was submitted for the run."""
+        """The script of the first batch job that was submitted for the run; later ones have a number, too."""
         return self.root / "batch.sh"
-
-    @property
-    def batch_cancel(self) -> Path:
-        """While it exists, no batch job of the run comes back after it has stopped."""
-        return self.root / "batch.cancel"
 
     @property
     def compiled(self) -> Path:

@@ -446,7 +446,7 @@ def main() -> None:
             from process_group_cases import PROCESS_GROUP_CASES
 
             pass_cases(PROCESS_GROUP_CASES, Bench(groups, models_by_backend["torch"]), "process groups")
-        if synchronised is not None:
+        if synchronised is not None and collective != "packed":
             pass_cases(SYNCHRONISED_CASES, Bench(groups, synchronised), collective, "synchronised")
         groups.shutdown()
     for models in models_by_backend.values():

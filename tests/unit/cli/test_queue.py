@@ -19,7 +19,7 @@ from hpcbal.cli.submitting.queue import JobInQueue, QueueWatch, jobs_in_queue, l
 from hpcbal.cluster.systems.commands import run_command
 from hpcbal.cluster.systems.job import Command, Done, Phase, QueueState
 from hpcbal.errors import ClusterError
-from hpcbal.telemetry.files.batch_jobs import BatchRecord, append_batch_job
+from hpcbal.telemetry.files.batch_jobs import BatchRecord, append_batch_job, note_over, read_batch_jobs
 from hpcbal.telemetry.views.ensemble_table import new_status
 from hpcbal.telemetry.views.status import write_status
 
@@ -39,6 +39,8 @@ class Scheduler:
 
     def __call__(self, command: Command) -> Done:
         self.asked.append(command.words)
+        if command.words[0] == "sacct":
+            return Done(1, "", "Slurm accounting storage is disabled")
         assert command.words[:4] == ("scontrol", "--oneliner", "show", "job"), (
             "an option that it does not know"
         )
@@ -78,8 +80,8 @@ def job(phase: Phase, *facts: object, **more: object) -> JobInQueue:
             "ended, FAILED, exit code 75, at 2026-11-30 12:00",
         ),
         (job(Phase.ENDED, "TIMEOUT", "TimeLimit"), "ended, TIMEOUT (TimeLimit)"),
-        (job(Phase.UNKNOWN), "no longer known to the scheduler"),
-        (job(Phase.UNKNOWN, "NEW"), "in a state that this hpcbal does not know, NEW"),
+        (job(Phase.GONE), "no longer known to the scheduler"),
+        (job(Phase.UNKNOWN, problem="it has said 'x'"), "its state is not known: it has said 'x'"),
     ],
 )
 def test_a_job_is_one_line(given: JobInQueue, line: str) -> None:
@@ -88,19 +90,23 @@ def test_a_job_is_one_line(given: JobInQueue, line: str) -> None:
 
 def test_the_last_job_is_shown_and_those_that_are_not_over() -> None:
     ended, running, pending = job(Phase.ENDED), job(Phase.RUNNING), job(Phase.PENDING)
+    unknown = job(Phase.UNKNOWN)
+    assert shown_jobs([unknown, ended]) == [unknown, ended]
     assert shown_jobs([]) == []
     assert shown_jobs([ended, ended]) == [ended]
     assert shown_jobs([running, pending]) == [running, pending]
     assert shown_jobs([ended, pending]) == [pending]
 
 
-def test_only_the_last_jobs_are_asked_for(tmp_path: Path) -> None:
-    for number in ("1", "2", "3"):
-        append_batch_job(tmp_path, replace(RECORD, id=number))
-    scheduler = Scheduler({"2": "JobState=COMPLETED ExitCode=0:0", "3": "JobState=PENDING Reason=Priority"})
+def test_all_jobs_are_asked_for_that_may_not_have_ended(tmp_path: Path) -> None:
+    """Those are left out that have ended as the file says, or are continued by a job that is continued."""
+    for number, before in (("1", ""), ("2", ""), ("3", ""), ("4", "3"), ("5", "4"), ("6", "")):
+        append_batch_job(tmp_path, replace(RECORD, id=number, continues=before))
+    note_over(tmp_path, ["1", "6"])
+    scheduler = Scheduler({"2": "JobState=RUNNING", "5": "JobState=PENDING Reason=Priority"})
     found = jobs_in_queue(tmp_path, scheduler)
-    assert [each.phase for each in found] == [Phase.ENDED, Phase.PENDING]
-    assert [words[4] for words in scheduler.asked] == ["2", "3"]
+    assert [each.record.id for each in found] == ["2", "4", "5", "6"]
+    assert [each.phase for each in found] == [Phase.RUNNING, Phase.GONE, Phase.PENDING, Phase.GONE]
 
 
 def test_a_scheduler_that_does_not_answer_is_asked_once_and_makes_a_line(tmp_path: Path) -> None:
@@ -113,8 +119,9 @@ def test_a_scheduler_that_does_not_answer_is_asked_once_and_makes_a_line(tmp_pat
     for number in ("1", "2"):
         append_batch_job(tmp_path, replace(RECORD, id=number))
     append_batch_job(tmp_path, replace(RECORD, id="3", system="maui"))
-    (before, last) = jobs_in_queue(tmp_path, run)
+    (first, before, last) = jobs_in_queue(tmp_path, run)
     assert len(asked) == 1
+    assert first.state == before.state
     assert line_of(before, NOON) == (
         "job 2 (Slurm): its state is not known: scontrol: no answer within 10 s; the scheduler is busy or "
         "down, try again later"
@@ -209,6 +216,25 @@ def test_status_of_a_run_that_waits_for_its_first_start(site: Site, capsys: Capt
     assert (row["id"], row["phase"], row["reason"], row["max_restarts"]) == ("12", "pending", "BeginTime", 4)
 
 
+def test_status_of_a_job_that_ended_before_its_run_began_names_its_log(site: Site, capsys: Capture) -> None:
+    site(FAILED)
+    assert main(["status", "a"]) == 0
+    shown = capsys.readouterr().out
+    assert shown.startswith("a: has not begun\n\njob 12 (Slurm): ended, FAILED, exit code ")
+    assert shown.endswith("\nlog: /r/hpcbal-12.log\n")
+
+
+def test_a_damaged_status_does_not_hide_the_queue(site: Site, capsys: Capture) -> None:
+    (site(RUNNING) / "status.json").write_text("{")
+    assert main(["status", "a"]) == 2
+    shown, said = capsys.readouterr()
+    assert shown == "job 12 (Slurm): running on n1\n"
+    assert "status.json: not a status file of hpcbal" in said
+    assert main(["status", "a", "--json"]) == 2
+    values = json.loads(capsys.readouterr().out)
+    assert (values["batch_jobs"][0]["phase"], "status.json" in values["problem"]) == ("running", True)
+
+
 def test_status_shows_the_queue_beside_the_run(site: Site, capsys: Capture) -> None:
     write_status(site(RUNNING) / "status.json", new_status("demo", 4))
     assert main(["status", "a"]) == 0
@@ -269,6 +295,20 @@ def test_watching_lasts_until_no_job_continues_the_run(
     assert phases == ["pending", "running", "pending", "running", "ended"]
 
 
+@pytest.mark.parametrize(("is_here", "num_looks"), [(True, 3), (False, 1)])
+def test_watching_outlasts_a_scheduler_that_does_not_answer_once(
+    site: Site, capsys: Capture, monkeypatch: pytest.MonkeyPatch, is_here: bool, num_looks: int
+) -> None:
+    site("garbled", RUNNING, FAILED)
+    if is_here:
+        Path("bin/sbatch").symlink_to("/bin/true")
+    monkeypatch.setattr(time, "sleep", lambda seconds: None)
+    monkeypatch.setattr(queue, "INTERVAL_S", 0.0)
+    assert main(["status", "a", "--watch", "--json"]) == 0
+    phases = [json.loads(line)["batch_jobs"][0]["phase"] for line in capsys.readouterr().out.splitlines()]
+    assert phases == ["unknown", "running", "ended"][:num_looks]
+
+
 def test_a_run_without_a_batch_job_asks_nobody(site: Site, tmp_path: Path, capsys: Capture) -> None:
     Path("b").mkdir()
     write_status(Path("b/status.json"), new_status("demo", 4))
@@ -283,6 +323,7 @@ def test_a_run_without_a_batch_job_asks_nobody(site: Site, tmp_path: Path, capsy
         (Phase.PENDING, (Act.REMOVE, Act.REMOVE)),
         (Phase.RUNNING, (Act.STOP, Act.KILL)),
         (Phase.ENDED, (Act.NOTHING, Act.NOTHING)),
+        (Phase.GONE, (Act.NOTHING, Act.NOTHING)),
         (Phase.UNKNOWN, (Act.NOTHING, Act.NOTHING)),
     ],
 )
@@ -340,6 +381,70 @@ def test_cancel_takes_tasks_of_an_array_and_dependent_jobs(site: Site, capsys: C
     ]
 
 
+def test_cancel_takes_a_whole_chain_each_with_its_own_mark(site: Site, capsys: Capture) -> None:
+    site(FAILED, number="7")
+    for number, state in (("8", RUNNING), ("9", PENDING), ("10", PENDING)):
+        site(state, number=number)
+        record = read_batch_jobs(Path("a"))[-1]
+        append_batch_job(Path("a"), replace(record, cancel=f"batch-{number}.cancel"))
+    assert main(["cancel", "a"]) == 0
+    shown = capsys.readouterr().out.splitlines()
+    assert [line.split(" (Slurm) ")[0] for line in shown] == ["a: job 8", "a: job 9", "a: job 10"]
+    assert cancels() == ["--batch --signal=USR2 8", "9", "10"]
+    assert sorted(path.name for path in Path("a").glob("*.cancel")) == [
+        "batch-10.cancel",
+        "batch-8.cancel",
+        "batch-9.cancel",
+    ]
+
+
+def test_a_job_that_runs_is_seen_behind_one_that_has_ended(site: Site, capsys: Capture) -> None:
+    site(RUNNING, number="8")
+    site(FAILED, number="9")
+    assert main(["status", "a"]) == 0
+    assert "job 8 (Slurm): running on n1" in capsys.readouterr().out
+    assert main(["cancel", "a"]) == 0
+    assert cancels() == ["--batch --signal=USR2 8"]
+
+
+def test_what_fails_for_one_run_does_not_keep_cancel_from_the_others(site: Site, capsys: Capture) -> None:
+    site(RUNNING, run="a")
+    site(RUNNING, run="b", number="13")
+    (Path("a") / "batch.cancel").mkdir()  # cannot be written
+    Path("batch.sh").touch()
+    assert main(["cancel", "nosuch", "a", "batch.sh", "b"]) == 2
+    printed = capsys.readouterr()
+    assert cancels() == ["--batch --signal=USR2 12", "--batch --signal=USR2 13"]
+    assert "nosuch: no such directory" in printed.err
+    assert (
+        "a: job 12 (Slurm) was asked to stop, but it may go on or come back, because a/batch.cancel cannot "
+        "be made (Is a directory): make an empty file of this name, or kill the job with --now" in printed.err
+    )
+    assert "batch.sh: is a file, and has no job" in printed.out
+    assert "b: job 13 (Slurm) was asked to stop: it writes checkpoints" in printed.out
+    assert main(["cancel", "a", "--now"]) == 0, "a job that is killed needs no mark"
+    assert main(["cancel", "a", "batch.sh", "--json"]) == 2
+    rows = json.loads(capsys.readouterr().out.partition("\n")[2])
+    assert [(row["action"], bool(row["problem"]), bool(row["job"])) for row in rows] == [
+        ("asked to stop", True, True),
+        ("nothing", True, False),
+    ]
+
+
+def test_a_copy_of_an_output_directory_has_no_jobs(site: Site, capsys: Capture) -> None:
+    run = site(RUNNING)
+    (record,) = read_batch_jobs(run)
+    append_batch_job(run, replace(record, directory=str(Path.cwd()), words=("run", "x", "--output", "a")))
+    shutil.copytree("a", "copy")
+    assert main(["cancel", "copy"]) == 2
+    said = capsys.readouterr().err
+    assert f"copy: is a copy of {Path.cwd()}/a, whose job 12 writes there; cancel that" in said
+    assert not Path("calls").exists()
+    shutil.move("a", "moved")
+    assert main(["cancel", "moved"]) == 0
+    assert cancels() == ["--batch --signal=USR2 12"]
+
+
 @pytest.mark.parametrize(
     ("states", "code", "says"),
     [
@@ -382,3 +487,12 @@ def test_cancel_without_a_batch_job_says_so(site: Site, directory: str, says: st
     Path("b").mkdir()
     assert main(["cancel", directory]) == 2
     assert says in capsys.readouterr().err
+
+
+def test_a_job_looks_only_at_its_own_mark(tmp_path: Path, capsys: Capture) -> None:
+    """One that was submitted behind a cancelled job is not cancelled."""
+    (tmp_path / "batch.cancel").touch()
+    starting = ["launcher", "--starting", "--output", str(tmp_path), "--mark"]
+    assert main([*starting, "batch-2.cancel"]) == 0
+    assert main([*starting, "batch.cancel"]) == 75
+    assert "cancelled by hpcbal cancel" in capsys.readouterr().err

@@ -192,6 +192,8 @@ def test_a_refusal_of_the_scheduler_is_shown(
     code, _, said = submit("a.yaml", "--time", "0:30")
     assert (code, said) == (2, "hpcbal: sbatch has refused, with code 1: sbatch: error: invalid partition\n")
     assert read_batch_jobs(site / "runs/nets") == []
+    stand_in("sbatch", "printf '%s\\n' 'sbatch: invalid option --x' 'Try \"sbatch --help\"' >&2; exit 255")
+    assert 'with code 255: sbatch: invalid option --x; Try "sbatch' in submit("a.yaml", "--time", "0:30")[2]
     stand_in("sbatch", "echo welcome")
     assert "printed no number of a job: 'welcome'" in submit("a.yaml", "--time", "0:30")[2]
 
@@ -211,6 +213,39 @@ def test_a_second_job_waits_for_the_end_of_the_first(
     code, _, said = submit("a.yaml", "--time", "0:30", "--dry-run")
     assert (code, "its job 12 is" in said) == (0, state != "COMPLETED")
     assert submit("a.yaml", "--time", "0:30", "--after", "12", "--until-done", "20")[0] == 0
+
+
+def test_a_chain_of_jobs_waits_for_all_that_may_still_run(
+    site: Path, stand_in: Callable[[str, str], Path], submit: Run
+) -> None:
+    calls = stand_in("sbatch", f"wc -l <{site}/sbatch.calls")
+    (site / "bin/wc").symlink_to("/usr/bin/wc")
+    states = {"1": "RUNNING", "2": "PENDING", "3": "PENDING"}
+    answers = " ".join(f"{n}) echo 'JobId={n} JobState={state}' ;;" for n, state in states.items())
+    stand_in("scontrol", f"case $4 in {answers} esac")
+    words = ("a.yaml", "--time", "0:30")
+    assert submit(*words)[0] == 0
+    assert submit(*words, "--after", "1")[0] == 0
+    mark = site / "runs/nets/batch.cancel"
+    mark.touch()  # as of a cancel of the first one, which takes its time to stop
+    assert submit(*words, "--after", "2")[0] == 0
+    names = ["batch.sh", "batch-2.sh", "batch-3.sh"]
+    assert [line.split("/")[-1] for line in calls.read_text().splitlines()] == names
+    assert [line.split()[1] for line in calls.read_text().splitlines()[1:]] == [
+        "--dependency=afterany:1",
+        "--dependency=afterany:2:1",
+    ]
+    assert mark.exists()
+    records = read_batch_jobs(site / "runs/nets")
+    assert [record.cancel for record in records] == ["batch.cancel", "batch-2.cancel", "batch-3.cancel"]
+    for name, record in zip(names, records, strict=True):
+        assert f"--mark {record.cancel}" in (site / "runs/nets" / name).read_text()
+    stand_in("scontrol", "[[ $4 == 1 ]] && echo JobState=RUNNING || echo JobState=CANCELLED")
+    assert "its job 1 is running; start the new job behind it with --after 1" in submit(*words)[2]
+    assert [record.is_over for record in read_batch_jobs(site / "runs/nets")] == [False] * 3
+    stand_in("scontrol", "echo JobState=CANCELLED")
+    assert submit(*words)[0] == 0
+    assert [record.is_over for record in read_batch_jobs(site / "runs/nets")] == [True] * 3 + [False]
 
 
 def test_a_job_behind_one_that_would_submit_itself_again_is_refused(
@@ -271,10 +306,26 @@ def test_a_job_inherits_the_language_of_its_user(
         ("slurm", "--ntasks-per-node=9", "--nodes and slots.per_node"),
         ("slurm", "--array=1-3", "--array"),
         ("slurm", "-d afterok:1", "--after"),
+        ("slurm", "--arra=1-3", "--array"),
+        ("slurm", "--tim 5", "--time"),
+        ("slurm", "--tasks-per-node=2", "--nodes and slots.per_node"),
+        ("slurm", "-HN4", "--nodes"),
+        ("slurm", "--chdir=/tmp", "cd"),
+        ("slurm", "-o x.log", "--output"),
+        ("slurm", "-M other", "hpcbal submit on that cluster"),
+        ("slurm", "--clus=other", "hpcbal submit on that cluster"),
+        ("slurm", "--wait", "hpcbal status --watch"),
         ("pbs", "-l select=4:ncpus=8", "--nodes"),
         ("pbs", "-lwalltime=1:00:00", "--time"),
         ("pbs", "-l filesystems=home,walltime=1:00:00", "--time"),
         ("pbs", "-W depend=afterok:1", "--after"),
+        ("pbs", "-o /tmp/x", "--output"),
+        ("pbs", "-z", "none"),
+        ("lsf", "-J x[1-10]", "--array"),
+        ("lsf", "-oo x.log", "--output"),
+        ("lsf", "-R span[hosts=1]", "--nodes and slots.per_node"),
+        ("flux", "--time-l=4h", "--time"),
+        ("flux", "--cc=1-3", "--array"),
         ("lsf", "-n 4", "--nodes and slots.per_node"),
         ("lsf", "-nnodes 4", "--nodes"),
         ("lsf", "-W 4:00", "--time"),
@@ -297,9 +348,13 @@ def test_options_that_would_change_what_is_asked_for_are_refused(
 @pytest.mark.parametrize(
     ("system", "options"),
     [
-        ("slurm", "--no-kill --nodelist=n1 --time-min=5 --nice --tmp=1G --signal=B:USR2@60 --account=a"),
+        (
+            "slurm",
+            "--no-kill --nodelist=n1 --time-min=5 --nice --tmp=1G --signal=B:USR2@60 --account=a -J n "
+            "--wait-all-nodes=1 -e x.err --cluster-constraint=x",
+        ),
         ("pbs", "-l filesystems=home -l place=pack -A a -W group_list=x"),
-        ("lsf", "-P a -q b -wt 3 -Ne"),
+        ("lsf", "-P a -q b -wt 3 -Ne -J mine -R rusage[mem=4] -cn_mem x"),
         ("flux", "--bank=a --queue=b --tmpdir=x"),
     ],
 )
@@ -327,6 +382,30 @@ def test_the_time_is_the_upper_end_of_the_band_with_room_for_the_signal(
     assert (short["job"]["time_s"], short["job"]["lead_s"]) == (600, 150)
     walltime = json.loads(submit(*arguments, "--set", "walltime=02:00:00")[1])
     assert (walltime["job"]["time_s"], walltime["job"]["lead_s"]) == (7200, 300)
+
+
+def test_the_prediction_uses_rates_that_the_output_directory_holds(site: Path, submit: Run) -> None:
+    config = CONFIG.replace("rates: {a: {1: 10}}", "")
+    (site / "a.yaml").write_text(config.replace("name: emulated, ", "name: tensorflow"))
+    words = ("a.yaml", "--system", "slurm", "--dry-run", "--output", "runs/mine", "--samples", "100")
+    assert "runs/mine/profile.json does not exist" in submit(*words)[2]
+    for arguments in ((), ("--array", "seeds=0")):
+        folder = site / "runs/mine" / ("seed-0" if arguments else "")
+        folder.mkdir(parents=True, exist_ok=True)
+        assert f"{folder.relative_to(site)}/profile.json does not exist" in submit(*words, *arguments)[2]
+
+
+def test_a_job_does_not_inherit_the_variables_of_the_job_that_submits_it(
+    site: Path, stand_in: Callable[[str, str], Path], submit: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = ("HPCBAL_CHAIN", "HPCBAL_END_FILE", "HPCBAL_END_TIME", "HPCBAL_TASK")
+    for name in (*names, "SLURM_RESTART_COUNT", "SLURM_ARRAY_TASK_ID", "MINE"):
+        monkeypatch.setenv(name, "7")
+    stand_in("sbatch", f"compgen -e >{site}/seen; echo 12")
+    assert submit("a.yaml", "--time", "0:30")[0] == 0
+    seen = (site / "seen").read_text().split()
+    assert "MINE" in seen
+    assert not {name for name in seen if name in names or name.startswith("SLURM_")}
 
 
 def test_nodes_are_as_many_as_plan_says(submit: Run, capsys: pytest.CaptureFixture[str]) -> None:
@@ -497,6 +576,28 @@ def test_more_ranks_than_cores_of_a_node_are_refused(site: Path, submit: Run) ->
     code, shown, said = submit("a.yaml", "--time", "0:30", "--dry-run")
     assert (code, shown) == (2, "")
     assert f"4 ranks on a node, but {site}/site.yaml has cores_per_node: 2; give fewer slots.per_node" in said
+
+
+@pytest.mark.parametrize(
+    ("device", "gpus", "is_refused"),
+    [
+        ("gpu", 1, True),
+        ("auto", 1, True),
+        ("gpu", 0, True),
+        ("gpu", 2, False),
+        ("auto", 0, False),
+        ("cpu", 1, False),
+    ],
+)
+def test_more_slots_than_gpus_of_a_node_are_refused(
+    site: Path, submit: Run, device: str, gpus: int, is_refused: bool
+) -> None:
+    (site / "site.yaml").write_text(f"system: slurm\ngpus_per_node: {gpus}\n")
+    changes = ("--set", f"slots.device={device}", "--set", "backend={name: tensorflow}")
+    code, _, said = submit("a.yaml", *changes, "--time", "0:30", "--dry-run")
+    assert (code == 2) == is_refused, said
+    sentence = f"2 slots on a node, but {site}/site.yaml has gpus_per_node: {gpus}; give fewer slots.per_node"
+    assert (sentence in said) == is_refused
 
 
 def test_slots_follow_the_cores_of_the_site(site: Path, submit: Run) -> None:

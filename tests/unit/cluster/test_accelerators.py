@@ -33,6 +33,9 @@ TWO_AMD = Installed({"AMD": ("GPU-11", "GPU-22", "GPU-33")})
         ({"CUDA_VISIBLE_DEVICES": ""}, FOUR, ()),
         ({"CUDA_VISIBLE_DEVICES": "-1"}, FOUR, ()),
         ({"CUDA_VISIBLE_DEVICES": "1,-1,2"}, FOUR, ("GPU-b1",)),  # CUDA stops there
+        ({"CUDA_VISIBLE_DEVICES": "0,5,1"}, FOUR, ("GPU-a0",)),
+        ({"CUDA_VISIBLE_DEVICES": "4"}, FOUR, ()),
+        ({"CUDA_VISIBLE_DEVICES": "GPU-b,GPU-e4,0"}, FOUR, ("GPU-b1",)),
         ({"CUDA_VISIBLE_DEVICES": "NoDevFiles"}, FOUR, ()),
         ({"CUDA_VISIBLE_DEVICES": "MIG-1,MIG-2"}, FOUR, ("MIG-1",)),  # a process has one at most
         ({"CUDA_VISIBLE_DEVICES": "1", "CUDA_DEVICE_ORDER": "FASTEST_FIRST"}, FOUR, ("1",)),
@@ -40,6 +43,11 @@ TWO_AMD = Installed({"AMD": ("GPU-11", "GPU-22", "GPU-33")})
         ({"ROCR_VISIBLE_DEVICES": "1,2"}, TWO_AMD, ("GPU-22", "GPU-33")),
         ({"ROCR_VISIBLE_DEVICES": "1,2", "HIP_VISIBLE_DEVICES": "1"}, TWO_AMD, ("GPU-33",)),
         ({"HIP_VISIBLE_DEVICES": "0"}, TWO_AMD, ("GPU-11",)),
+        ({"HIP_VISIBLE_DEVICES": "0", "CUDA_VISIBLE_DEVICES": "2"}, TWO_AMD, ("GPU-11",)),
+        ({"CUDA_VISIBLE_DEVICES": "2"}, TWO_AMD, ("GPU-33",)),
+        ({"CUDA_VISIBLE_DEVICES": "2,3,0"}, TWO_AMD, ("GPU-33",)),
+        ({"ROCR_VISIBLE_DEVICES": "1,2", "CUDA_VISIBLE_DEVICES": "1"}, TWO_AMD, ("GPU-33",)),
+        ({"ROCR_VISIBLE_DEVICES": "2,5,0"}, TWO_AMD, ("GPU-33",)),
         ({"ROCR_VISIBLE_DEVICES": "4,5", "HIP_VISIBLE_DEVICES": "1"}, NOTHING, ("5",)),
         ({"ZE_AFFINITY_MASK": "0.1,1"}, NOTHING, ("0.1", "1")),
         (dict.fromkeys(MASKS[:2], "1") | {"ZE_AFFINITY_MASK": "1"}, TWO_AMD, ("GPU-22",)),  # Slurm sets all

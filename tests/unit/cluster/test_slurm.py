@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from hpcbal.cluster.systems import Phase, QueueState
-from hpcbal.cluster.systems.job import UNKNOWN, Command, Done
+from hpcbal.cluster.systems.job import GONE, Command, Done
 from hpcbal.cluster.systems.slurm import SLURM, ask, state_of_sacct, state_of_scontrol
 
 # Slurm 22.05 with SLURM_TIME_FORMAT=%s; the fields between these are left out.
@@ -40,12 +40,7 @@ ENDED = (Phase.ENDED, "FAILED", "NonZeroExitCode", None, 1796026900.0, 75, "n[1-
         (f"{OVER}\n{RUNNING}", (Phase.RUNNING, "RUNNING", "", None, 1796028025.0, None, "n1")),
         (f"{OVER}\n{OVER}", ENDED),
         (OVER.replace("75:0", "0:15"), (*ENDED[:5], 143, "n[1-2]")),
-        (
-            OVER.replace("FAILED", "OF_A_LATER_SLURM"),
-            (Phase.UNKNOWN, "OF_A_LATER_SLURM", *ENDED[2:5], None, "n[1-2]"),
-        ),
-        ("slurm_load_jobs error: Invalid job id specified", (Phase.UNKNOWN,)),
-        ("", (Phase.UNKNOWN,)),
+        (f"{OVER} Comment=ExitCode=9:0 WorkDir=/tmp/a JobState=PENDING ExitCode=9:0", ENDED),
     ],
 )
 def test_the_state_is_what_scontrol_shows(printed: str, state: tuple[object, ...]) -> None:
@@ -57,11 +52,14 @@ def test_the_state_is_what_scontrol_shows(printed: str, state: tuple[object, ...
     [
         ("COMPLETED|0:0|1796026900|None|n1\n", (Phase.ENDED, "COMPLETED", "", None, 1796026900.0, 0, "n1")),
         (
+            "CANCELLED|0:0|1796026000|Dependency|\n",
+            (Phase.ENDED, "CANCELLED", "Dependency", None, 1796026000.0),
+        ),
+        (
             "NODE_FAIL|0:0|1796026000|None|n2\nCANCELLED by 1000|0:15|1796026900|None|n1\n",
             (Phase.ENDED, "CANCELLED", "", None, 1796026900.0, 143, "n1"),
         ),
         ("RUNNING|0:0|Unknown|None|n1\n", (Phase.RUNNING, "RUNNING", "", None, None, None, "n1")),
-        ("", (Phase.UNKNOWN,)),
     ],
 )
 def test_the_state_of_a_job_that_the_controller_has_forgotten(
@@ -81,8 +79,8 @@ def test_sacct_is_asked_only_for_jobs_that_scontrol_does_not_know() -> None:
         return Done(0, RUNNING, "") if command.words[-1] == "1" else Done(1, "", "Invalid job id specified")
 
     states = ask(["1", "9_2"], run)
-    assert [state.phase for state in states.values()] == [Phase.RUNNING, Phase.UNKNOWN]
-    assert states["9_2"] == UNKNOWN
+    assert [state.phase for state in states.values()] == [Phase.RUNNING, Phase.GONE]
+    assert states["9_2"] == GONE
     assert [words[0] for words in asked] == ["scontrol", "scontrol", "sacct"]
     assert "--jobs=9_2" in asked[-1]
 

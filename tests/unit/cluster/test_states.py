@@ -13,12 +13,14 @@ from typing import Any
 
 import pytest
 
+from hpcbal.cli.submitting.queue import JobInQueue, line_of, values_of
 from hpcbal.cluster.systems import SYSTEMS, Phase, QueueState
 from hpcbal.cluster.systems.flux import state_of_jobs
-from hpcbal.cluster.systems.job import UNKNOWN, Command, Done
+from hpcbal.cluster.systems.job import GONE, Command, Done
 from hpcbal.cluster.systems.lsf import state_of_bjobs
 from hpcbal.cluster.systems.pbs import state_of_qstat
 from hpcbal.errors import ClusterError
+from hpcbal.telemetry.files.batch_jobs import BatchRecord
 
 FRIDAY = "Fri Nov 11 17:57:05 2016"
 FRIDAY_S = time.mktime(time.strptime(FRIDAY, "%a %b %d %H:%M:%S %Y"))
@@ -51,9 +53,6 @@ def qstat(**fields: Any) -> str:
         (qstat(job_state="F", Exit_status=271), (Phase.ENDED, "F", "", None, None, 143)),  # TERM
         (qstat(job_state="F", Exit_status=-11), (Phase.ENDED, "F")),  # lost its node
         (qstat(job_state="X", Exit_status=0), (Phase.ENDED, "X", "", None, None, 0)),  # of an array
-        (qstat(), (Phase.UNKNOWN,)),
-        ("qstat: something else", (Phase.UNKNOWN,)),
-        ("", (Phase.UNKNOWN,)),
     ],
 )
 def test_the_state_is_what_qstat_shows_by_its_manual(printed: str, state: tuple[object, ...]) -> None:
@@ -72,8 +71,6 @@ def test_the_state_is_what_qstat_shows_by_its_manual(printed: str, state: tuple[
         ("DONE|-|-|-|n1\n", (Phase.ENDED, "DONE", "", None, None, 0, "n1")),
         ("EXIT|75|-|-|n1\n", (Phase.ENDED, "EXIT", "", None, None, 75, "n1")),
         ("DONE|-|-|-|n1\nRUN|-|-|0:10 L|n2\n", (Phase.RUNNING, "RUN", "", None, 600.0, None, "n2")),
-        ("Job <12> is not found\n", (Phase.UNKNOWN,)),
-        ("", (Phase.UNKNOWN,)),
     ],
 )
 def test_the_state_is_what_bjobs_shows_by_its_manual(printed: str, state: tuple[object, ...]) -> None:
@@ -104,8 +101,6 @@ def test_the_state_is_what_bjobs_shows_by_its_manual(printed: str, state: tuple[
             {"state": "INACTIVE", "result": "FAILED", "returncode": -15},
             (Phase.ENDED, "FAILED", "", None, None, 143),
         ),
-        ({"state": "LATER"}, (Phase.UNKNOWN,)),
-        ([], (Phase.UNKNOWN,)),
     ],
 )
 def test_the_state_is_what_flux_jobs_shows_by_its_manual(job: object, state: tuple[object, ...]) -> None:
@@ -142,7 +137,7 @@ def test_a_stand_in_of_lsf_is_asked_once_for_all_jobs() -> None:
 
     jobs = ["12[1]", "12[2]", "14", "15"]
     states = SYSTEMS["lsf"].ask(jobs, run)
-    phases = [Phase.RUNNING, Phase.ENDED, Phase.PENDING, Phase.UNKNOWN]
+    phases = [Phase.RUNNING, Phase.ENDED, Phase.PENDING, Phase.GONE]
     assert [states[job].phase for job in jobs] == phases
     assert (states["12[2]"].exit_code, states["14"].reason) == (75, "no slots")
     ((*words, fields, _, _, _, _),) = asked
@@ -163,7 +158,7 @@ def test_a_stand_in_of_pbs_is_asked_once_and_if_it_does_not_know_a_job_for_each(
 
     jobs = [*known, *(["13.pbs"] if code else [])]
     states = SYSTEMS["pbs"].ask(jobs, run)
-    phases = [Phase.RUNNING, Phase.PENDING, *([Phase.UNKNOWN] if code else [])]
+    phases = [Phase.RUNNING, Phase.PENDING, *([Phase.GONE] if code else [])]
     assert [states[job].phase for job in jobs] == phases
     assert asked == [tuple(jobs), *([(job,) for job in jobs] if code else [])]
 
@@ -179,7 +174,7 @@ def test_a_stand_in_of_pbs_is_asked_once_and_if_it_does_not_know_a_job_for_each(
     ],
 )
 def test_a_stand_in_that_does_not_know_a_job_has_answered(system: str, code: int, said: str) -> None:
-    assert ask_stand_in(system, Done(code, "", said)) == UNKNOWN
+    assert ask_stand_in(system, Done(code, "", said)) == GONE
 
 
 @pytest.mark.parametrize(
@@ -192,6 +187,77 @@ def test_a_stand_in_that_does_not_know_a_job_has_answered(system: str, code: int
     ],
 )
 def test_a_stand_in_that_cannot_be_asked_is_no_unknown_job(system: str, said: str) -> None:
-    with pytest.raises(ClusterError) as raised:
-        ask_stand_in(system, Done(1, "", said))
-    assert str(raised.value) == f"{QUESTIONS[system][0]} has ended with 1: {said.splitlines()[-1]}"
+    try:
+        state = ask_stand_in(system, Done(1, "", said))
+    except ClusterError as error:
+        state = QueueState(Phase.UNKNOWN, problem=str(error))
+    shown = said.replace("\n", "; ")
+    assert state == QueueState(Phase.UNKNOWN, problem=f"{QUESTIONS[system][0]} has ended with 1: {shown}")
+
+
+@pytest.mark.parametrize(
+    ("system", "printed"),
+    [
+        ("slurm", "x"),
+        ("slurm", ""),
+        ("slurm", "JobId=12 JobState=OF_A_LATER_SLURM Reason=None"),
+        ("pbs", '{"Jobs": broken'),
+        ("pbs", ""),
+        ("pbs", "[" * 100_000),
+        ("pbs", qstat()),
+        ("pbs", qstat(job_state="Z")),
+        ("pbs", qstat(job_state=[])),
+        ("pbs", json.dumps({"Jobs": {"12.pbs": 3}})),
+        ("lsf", "RUN|-|-"),
+        ("lsf", "RUN|-|-|1:23 L|n1|more"),
+        ("lsf", "LATER|-|-|1:23 L|n1"),
+        ("lsf", ""),
+        ("flux", '{"state": "PENDING"}'),
+        ("flux", '{"state": []}'),
+        ("flux", "[]"),
+        ("flux", ""),
+    ],
+)
+def test_an_answer_that_is_not_understood_does_not_mean_that_a_job_is_over(system: str, printed: str) -> None:
+    state = ask_stand_in(system, Done(0, printed, ""))
+    assert state.phase is Phase.UNKNOWN
+    assert state.problem.startswith("the scheduler has said ")
+    assert state.problem.endswith(", which this hpcbal does not understand")
+    assert len(state.problem) < 200
+
+
+@pytest.mark.parametrize(
+    ("system", "printed"),
+    [
+        ("slurm", "JobId=12 JobState=RUNNING EndTime=99999999999999999999 NodeList=n1"),
+        ("slurm", f"JobId=12 JobState=PENDING StartTime={'9' * 400} NodeList="),
+        ("slurm", f"JobId=12 JobState=FAILED ExitCode={'9' * 5000}:0 EndTime=1"),
+        ("pbs", qstat(job_state="R", stime=FRIDAY, Resource_List={"walltime": "99999999999999999:00:00"})),
+        ("pbs", qstat(job_state="R", stime=FRIDAY, Resource_List={"walltime": "999999999:00:00"})),
+        ("lsf", f"RUN|-|-|{'9' * 20}:00 L|n1"),
+        ("lsf", f"EXIT|{'9' * 5000}|-|-|n1"),
+        ("flux", '{"state": "RUN", "expiration": 1e400}'),
+        ("flux", '{"state": "RUN", "expiration": 1e18}'),
+        ("flux", f'{{"state": "SCHED", "annotations": {{"sched": {{"t_estimate": {"9" * 400}}}}}}}'),
+    ],
+)
+def test_a_time_that_no_calendar_has_is_no_time(system: str, printed: str) -> None:
+    state = ask_stand_in(system, Done(0, printed, ""))
+    assert state.phase is not Phase.UNKNOWN
+    job = JobInQueue(BatchRecord(system, "12", 0.0, "/", "/s", "/l", 1, 1, 60.0), state)
+    assert line_of(job, 0.0).startswith("job 12")
+    assert (state.starts_s, state.until_s) == (None, 1.0 if "EndTime=1" in printed else None)
+    assert json.dumps(values_of(job))
+
+
+@pytest.mark.parametrize(
+    ("printed", "number"),
+    [
+        ("ƒM7Zq9AKHno\n", "ƒM7Zq9AKHno"),
+        ("forwarded\nfM7Zq9AKHno\n", "fM7Zq9AKHno"),
+        ("flux-batch: 0 of 4\n", ""),
+        ("f0O\n", ""),
+    ],
+)
+def test_the_identifier_is_the_last_line_that_may_be_one(printed: str, number: str) -> None:
+    assert SYSTEMS["flux"].number(printed) == number

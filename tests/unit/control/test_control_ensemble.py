@@ -448,9 +448,13 @@ def test_errors_for_illegal_events_say_what_is_allowed(drive: Drive, event: Even
     driver.ensemble.check_invariants()
 
 
-def test_the_first_event_must_be_started(drive: Drive) -> None:
+def test_events_before_started_are_failures_only(drive: Drive) -> None:
     with pytest.raises(ControlError, match="before Started"):
         drive({"a": 1}).send(GroupLeft("a"))
+    driver = drive({"a": 1, "b": 1})
+    assert driver.send(DnnFailed("a", "error", "too large")) == []
+    driver.start()
+    assert driver.ensemble.state.live_ids() == ["b"]
 
 
 def test_nothing_may_follow_finish(drive: Drive) -> None:

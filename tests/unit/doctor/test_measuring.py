@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import stat
 import subprocess
 import sys
@@ -13,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from hpcbal.doctor import checks, local
-from hpcbal.doctor.child import ask, ask_python, facts_in
+from hpcbal.doctor.child import ask, ask_python, asking, facts_in
 
 
 @pytest.mark.parametrize(
@@ -43,6 +44,32 @@ def test_a_child_that_hangs_is_left_with_all_that_it_has_started(tmp_path: Path)
     while path.exists() and path.read_text().split()[2] != "Z":
         assert time.monotonic() < end_s
         time.sleep(0.05)
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_who_interrupts_does_not_wait_for_children(tmp_path: Path, number: signal.Signals) -> None:
+    """They get TERM, so that an mpirun ends its ranks, and those that ignore it are killed."""
+    code = "import os, pathlib, signal, sys, time\n"
+    code += "signal.signal(signal.SIGTERM, lambda *_: pathlib.Path(sys.argv[2]).touch())\n"
+    code += "pathlib.Path(sys.argv[1]).write_text(str(os.getpid()))\nwhile True: time.sleep(600)\n"
+    pid, asked = tmp_path / "pid", tmp_path / "asked"
+
+    answers = []
+
+    def interrupted() -> None:
+        with asking(1) as pool:
+            answers.append(pool.submit(ask_python, code, str(pid), str(asked), limit_s=600))
+            while not pid.exists() or not pid.read_text():
+                time.sleep(0.02)
+            os.kill(os.getpid(), number)
+            answers[0].result()
+
+    with pytest.raises(SystemExit if number is signal.SIGTERM else KeyboardInterrupt):
+        interrupted()
+    assert answers[0].result().fault == "interrupted"
+    assert asked.exists()
+    assert not Path(f"/proc/{pid.read_text()}").exists()
 
 
 def test_facts_are_the_last_object_that_was_printed() -> None:

@@ -33,6 +33,13 @@ def test_the_request_covers_the_band_a_checkpoint_and_the_clean_stop_in_whole_mi
     assert AllocationOutlook.of(PredictedRun(1800.0, 0.9), 2, 8, []).checkpoint_s == ASSUMED_CHECKPOINT_S
 
 
+def test_a_short_run_may_write_its_checkpoint_too() -> None:
+    """The script of a job ignores its signal if the job begins less than a minute before it."""
+    found = AllocationOutlook.of(PredictedRun(2.0, 0.9), 1, 4, [])
+    assert found.band.high_s <= 60.0 + 30.0
+    assert (found.ask_s, found.lead_s) == (240, 120)
+
+
 def test_use_includes_the_start_and_node_hours_the_nodes() -> None:
     runs = [EarlierRun(300.0, 100.0, 400.0, 1.0, 1, 4, 0.9, 0.8)] * 3
     found = AllocationOutlook.of(PredictedRun(300.0, 0.8), 3, 12, runs)

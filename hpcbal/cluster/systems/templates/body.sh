@@ -3,7 +3,7 @@ asked=0 deaf=0 child='' # a USR2 before there are ranks is kept
 passed=USR2             # the signal that the launcher passes on to the ranks
 trap stop USR2
 is_first=0              # whether the batch system says that it has not started this job before
-is_cancelled() { [[ -n $output && -e $output/batch.cancel ]]; }
+is_cancelled() { [[ -n $output && -e $output/@cancel@ ]]; }
 has_ranks() { tac "$HPCBAL_END_FILE" | sed '/^start$/q' | grep -qvx start; } # which catch signals
 stop() { # ask all ranks to stop, through the launcher, which dies of a signal that comes before it has started them
   asked=1
@@ -65,7 +65,7 @@ mkdir -p "$folder" 2>/dev/null || true
 doing="'hpcbal launcher --starting'"
 # A batch system that has lost a node starts the job again without asking this script.
 status=0
-"${CONTAINER[@]}" hpcbal launcher --starting --most-restarts "$MAX_RESTARTS" ${output:+--output "$output"} || status=$?
+"${CONTAINER[@]}" hpcbal launcher --starting --most-restarts "$MAX_RESTARTS" ${output:+--output "$output" --mark @cancel@} || status=$?
 if ((status)); then
   rm -f "$HPCBAL_END_FILE"
   ((status != 75)) || leave @code_to_end@
@@ -114,7 +114,7 @@ done
 
 # What rank 0 has noted decides, not the launcher's code; hpcbal knows the rules. `again`: the same command continues from
 # the checkpoints.
-ended=$("${CONTAINER[@]}" hpcbal launcher --ended "$status" --most-restarts "$MAX_RESTARTS" ${output:+--output "$output"}) ||
+ended=$("${CONTAINER[@]}" hpcbal launcher --ended "$status" --most-restarts "$MAX_RESTARTS" ${output:+--output "$output" --mark @cancel@}) ||
   ended="1 end"
 read -r status next <<<"$ended"
 @after@

@@ -11,6 +11,7 @@ import yaml
 
 from hpcbal.cli.main import main
 from hpcbal.config import load_ensemble
+from hpcbal.errors import InputError
 from hpcbal.runtime.handoff.submissions import submission_files
 from hpcbal.runtime.roles import scheduler
 from hpcbal.telemetry import RunDirectory
@@ -105,6 +106,22 @@ def test_a_dnn_that_no_round_can_take_fails_alone(lab: Any, capsys: Any) -> None
         assert states == {name: ("done", epochs) for name, epochs in lab.epochs.items()}
         assert lab.run() == 3
     assert "does not fit in the ring" in capsys.readouterr().out
+    assert [add(lab, name, batch_size=50) for name in ("huge", "vast")] == [0, 0]
+    assert main(["stop", str(lab.out), "vast"]) == 0
+    assert add(lab, "late") == 0
+    assert lab.run() == 3, "what joined while nothing ran fails alone, too"
+    wanted = {"large": ("failed", 0), "huge": ("failed", 0), "vast": ("stopped", 0), "late": ("done", 1)}
+    assert lab.states() == {**{name: ("done", epochs) for name, epochs in lab.epochs.items()}, **wanted}
+    assert "dnns.huge: a batch of 50 samples does not fit in the ring" in capsys.readouterr().out
+    dnns = [*lab.dnns(hook="act"), {**lab.dnn("own", 1), "batch_size": 50}]
+    rates = {name: {1: 5e5} for name in ("own", *lab.epochs)}
+    ring = {"ring_bytes": "3KiB", "block_samples": 8}
+    backend = {"name": "emulated", "precision": "float64", "collective": "mpi", "rates": rates}
+    lab.use(dnns=dnns, dataplane=ring, backend=backend)
+    with pytest.raises(InputError, match=r"dnns\.own: a batch of 50 samples does not fit in the ring"):
+        lab.run()
+    lab.use("independent", dnns=dnns, dataplane=ring, backend=backend)
+    assert lab.run(retry_failed=True) == 0, "without rounds, the ring has room for what it is there for"
 
 
 def test_a_number_of_a_file_that_was_removed_is_not_waited_for(lab: Any) -> None:
