@@ -28,6 +28,7 @@ is_signalled=1
 read_numbers() { # of the job and its task in an array, and where it was submitted
   job=$SLURM_JOB_ID submit_dir=$SLURM_SUBMIT_DIR task=${SLURM_ARRAY_TASK_ID:-}
   [[ -z $task ]] || job=${SLURM_ARRAY_JOB_ID}_$task
+  id=$job
   ((${SLURM_RESTART_COUNT:-0})) || is_first=1
 }
 @general@
