@@ -9,7 +9,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hpcbal.cli.options import Subparsers, add_json, print_json, writing_stdout
+from hpcbal.cli.options import Subparsers, add_json, print_json, print_text, writing_stdout
+from hpcbal.errors import InputError
 from hpcbal.safe_text import printable
 
 if TYPE_CHECKING:
@@ -50,7 +51,11 @@ def run(args: argparse.Namespace) -> int:
     ask = _queue(files)
     while True:
         now, jobs = time.time(), ask()
-        status = _status(files, jobs)
+        try:
+            status = _status(files, jobs)
+        except InputError as error:  # a damaged file; the batch job is there all the same
+            _show_jobs(jobs, now, error, as_json=args.json)
+            raise
         if args.json:
             print_json(_values(status, jobs), indent=None if args.watch else 2)
         else:
@@ -61,6 +66,18 @@ def run(args: argparse.Namespace) -> int:
         if not args.json and not redraw:
             print(flush=True)
         time.sleep(REFRESH_S)
+
+
+def _show_jobs(jobs: Sequence[JobInQueue], now: float, problem: InputError, *, as_json: bool) -> None:
+    """Show the batch jobs, if there are any, of a run whose status cannot be read."""
+    if not jobs:
+        return
+    from hpcbal.cli.submitting.queue import line_of, values_of
+
+    if as_json:
+        print_json({"problem": str(problem), "batch_jobs": [values_of(job) for job in jobs]})
+    else:
+        print_text(printable("\n".join(line_of(job, now) for job in jobs)))
 
 
 def _queue(files: RunDirectory) -> Callable[[], list[JobInQueue]]:
@@ -98,7 +115,8 @@ def _text(directory: Path, status: AnyStatus | None, jobs: Sequence[JobInQueue],
     if jobs:
         from hpcbal.cli.submitting.queue import line_of
 
-        text = "\n".join((text.rstrip("\n"), "", *(line_of(job, now) for job in jobs)))
+        logs = [f"log: {job.record.log}" for job in jobs if status is None and job.phase is Phase.ENDED]
+        text = "\n".join((text.rstrip("\n"), "", *(line_of(job, now) for job in jobs), *logs))
     return printable(text.rstrip("\n"))
 
 

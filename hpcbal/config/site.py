@@ -95,7 +95,7 @@ def load_site() -> SiteConfig:
                 "--write-site', or unset HPCBAL_SITE"
             ]
         )
-    root = read_yaml(path, may_be_empty=True)
+    root = read_yaml(path, may_be_empty=True, keys="account, partition")
     try:
         return SiteConfig.model_validate(root.plain() or {})
     except ValidationError as error:

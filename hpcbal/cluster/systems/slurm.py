@@ -177,7 +177,7 @@ def _state(fields: dict[str, str]) -> QueueState:
         reason="" if reason == "None" else reason,
         starts_s=_time(fields.get("StartTime", "")) if phase is Phase.PENDING else None,
         until_s=None if phase is Phase.PENDING else _time(fields.get("EndTime", "")),
-        exit_code=_exit_code(fields.get("ExitCode", "")) if phase is Phase.ENDED else None,
+        exit_code=_exit_code(fields.get("ExitCode", ""), word) if phase is Phase.ENDED else None,
         nodes="" if phase is Phase.PENDING else fields.get("NodeList", "").replace("(null)", ""),
     )
 
@@ -217,10 +217,10 @@ def _time(text: str) -> float | None:
     return moment_s(float(text)) if text.isdecimal() else None
 
 
-def _exit_code(text: str) -> int | None:
-    """`75:0` is a code, `0:15` the end by a signal."""
+def _exit_code(text: str, word: str) -> int | None:
+    """`75:0` is a code, `0:15` the end by a signal; `0:0` is none of a job that was cancelled or lost."""
     code, _, signal = text.partition(":")
-    if not (code.isdecimal() and len(code) < 10):
+    if not (code.isdecimal() and len(code) < 10) or (text == "0:0" and word != "COMPLETED"):
         return None
     return 128 + int(signal) if signal.isdecimal() and 0 < int(signal[:9]) < 128 else int(code)
 

@@ -96,12 +96,13 @@ for _class in (_Loader, Dumper):
         )
 
 
-def read_yaml(path: str | Path, *, may_be_empty: bool = False) -> YamlNode:
+def read_yaml(path: str | Path, *, may_be_empty: bool = False, keys: str = "dnns, data") -> YamlNode:
     """Read a configuration file.
 
     Args:
         path: the file; messages name it as given here.
         may_be_empty: whether the value None, of a file with at most comments, is allowed.
+        keys: examples of its keys, for messages.
 
     Raises:
         ConfigError: if the file is missing, a directory, not UTF-8, too large, empty, not YAML, or repeats a
@@ -128,7 +129,7 @@ def read_yaml(path: str | Path, *, may_be_empty: bool = False) -> YamlNode:
     if root.value is None:
         raise ConfigError([f"{path}: is empty; see configs/reference.yaml for the keys"])
     if not root.is_mapping:
-        raise ConfigError([f"{root.where}: got {_kind(root)}, allowed: a mapping of keys such as dnns, data"])
+        raise ConfigError([f"{root.where}: got {_kind(root)}, allowed: a mapping of keys such as {keys}"])
     return root
 
 

@@ -176,6 +176,8 @@ def output_error(path: str | os.PathLike[str], error: OSError, doing: str = "wri
     """An `OSError` as an error for the user: one sentence with the path, the reason and what to do."""
     reason = error.strerror or str(error)
     advice = _ADVICE.get(error.errno or 0, "choose another place, or ask its administrator")
+    if doing.startswith("read") and error.errno in (errno.EACCES, errno.EPERM):
+        advice = "no permission to read it: ask its owner"
     if error.errno == errno.ENOSPC and (found := inodes(path)) is not None and found[0] == 0:
         advice = (
             f"the file system holds at most {found[1]} files and folders, and has them: remove some, or "

@@ -216,6 +216,25 @@ def test_status_of_a_run_that_waits_for_its_first_start(site: Site, capsys: Capt
     assert (row["id"], row["phase"], row["reason"], row["max_restarts"]) == ("12", "pending", "BeginTime", 4)
 
 
+def test_status_of_a_job_that_ended_before_its_run_began_names_its_log(site: Site, capsys: Capture) -> None:
+    site(FAILED)
+    assert main(["status", "a"]) == 0
+    shown = capsys.readouterr().out
+    assert shown.startswith("a: has not begun\n\njob 12 (Slurm): ended, FAILED, exit code ")
+    assert shown.endswith("\nlog: /r/hpcbal-12.log\n")
+
+
+def test_a_damaged_status_does_not_hide_the_queue(site: Site, capsys: Capture) -> None:
+    (site(RUNNING) / "status.json").write_text("{")
+    assert main(["status", "a"]) == 2
+    shown, said = capsys.readouterr()
+    assert shown == "job 12 (Slurm): running on n1\n"
+    assert "status.json: not a status file of hpcbal" in said
+    assert main(["status", "a", "--json"]) == 2
+    values = json.loads(capsys.readouterr().out)
+    assert (values["batch_jobs"][0]["phase"], "status.json" in values["problem"]) == ("running", True)
+
+
 def test_status_shows_the_queue_beside_the_run(site: Site, capsys: Capture) -> None:
     write_status(site(RUNNING) / "status.json", new_status("demo", 4))
     assert main(["status", "a"]) == 0

@@ -52,6 +52,10 @@ def test_the_state_is_what_scontrol_shows(printed: str, state: tuple[object, ...
     [
         ("COMPLETED|0:0|1796026900|None|n1\n", (Phase.ENDED, "COMPLETED", "", None, 1796026900.0, 0, "n1")),
         (
+            "CANCELLED|0:0|1796026000|Dependency|\n",
+            (Phase.ENDED, "CANCELLED", "Dependency", None, 1796026000.0),
+        ),
+        (
             "NODE_FAIL|0:0|1796026000|None|n2\nCANCELLED by 1000|0:15|1796026900|None|n1\n",
             (Phase.ENDED, "CANCELLED", "", None, 1796026900.0, 143, "n1"),
         ),

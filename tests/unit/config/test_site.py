@@ -66,6 +66,12 @@ def test_all_problems_are_shown_with_their_lines(path: Path) -> None:
     ]
 
 
+def test_a_list_is_told_which_keys_a_site_has(path: Path) -> None:
+    path.write_text("- account\n")
+    with pytest.raises(ConfigError, match="allowed: a mapping of keys such as account, partition"):
+        load_site()
+
+
 def test_a_launcher_of_another_system_is_refused() -> None:
     check_launcher(SiteConfig(launcher="jsrun"), "lsf")
     with pytest.raises(InputError, match="launcher: got 'jsrun', allowed with slurm: srun, mpirun"):

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import errno
 from pathlib import Path
 
 import pytest
 
 from hpcbal.errors import OutputError
 from hpcbal.telemetry.claim.directory import check_output
+from hpcbal.telemetry.files import batch_jobs
 from hpcbal.telemetry.files.batch_jobs import BatchRecord, append_batch_job, note_over, read_batch_jobs
 
 FIRST = BatchRecord(
@@ -85,6 +87,17 @@ def test_a_run_may_start_where_its_job_was_noted(tmp_path: Path) -> None:
     for name in ("batch.sh", "batch.cancel", "batch-2.sh", "batch-2.cancel"):
         (tmp_path / name).touch()
     assert not check_output(tmp_path, "name: a\n").resumed
+
+
+def test_who_may_not_read_is_not_told_to_write_elsewhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(path: Path) -> None:
+        raise PermissionError(errno.EACCES, "Permission denied", str(path))
+
+    monkeypatch.setattr(batch_jobs, "read_json_lines", refuse)
+    with pytest.raises(OutputError, match=r"cannot read: Permission denied \(no permission to read it: ask"):
+        read_batch_jobs(tmp_path)
 
 
 def test_a_file_where_the_directory_should_be_is_an_error_for_users(tmp_path: Path) -> None:
