@@ -47,7 +47,7 @@ def propose(
         more_is_better: whether a larger value of the monitored metric is better.
 
     Raises:
-        InputError: if optuna is not installed.
+        InputError: if optuna is not installed, or refuses the search or its results.
     """
     try:
         import optuna
@@ -70,6 +70,11 @@ def propose(
         trials = [_trial(optuna, space, each, more_is_better) for each in results]
         study.add_trials([trial for trial in trials if trial is not None])
         found: dict[str, float | int] = study.ask(fixed_distributions=space).params
+    except Exception as error:  # of optuna, which documents none: the run goes on without the search
+        raise InputError(
+            f"sweep {open_search.name}: optuna proposes nothing ({type(error).__name__}: {error}); try "
+            "another version of optuna, or take sampler: random"
+        ) from error
     finally:
         optuna.logging.set_verbosity(before)
     return {key: rounded_as_drawn(search.space[key], value) for key, value in found.items()}

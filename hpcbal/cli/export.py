@@ -117,12 +117,13 @@ def _export_ensemble(args: argparse.Namespace) -> int:
     members = ", ".join(f"{name} {share:.2f}" for name, share in done.shares.items())
     print_text(f"model:       {done.path} ({done.num_bytes / 1e6:.1f} MB)")
     print_text(f"description: {done.description}")
-    print_text(f"members:     {count_text(len(done.shares), 'DNN')} with their shares: {members}")
+    print_text(f"members:     {count_text(len(done.shares), 'DNN')}, by share: {members}")
     tried = count_text(done.num_tried, "sample")
     print_text(
         f"checked:     predicts {tried} of the run as its members do, to {done.written.difference:.0e}"
     )
-    print_text(f"latency:     {done.written.cost:.1f} times that of {done.best}, the best member")
+    cost = f"{done.written.cost:.1f} times that of {done.best}, the best member"
+    print_text(f"latency:     about {cost}, for {tried} at once")
     return 0
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import itertools
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeAlias, TypeVar
@@ -214,6 +215,17 @@ def with_proposed(
     return join(parse_yaml(yaml.dump(content, Dumper=Dumper), "", fixed_where=where), run, where)
 
 
+def free_numbers(search: OpenSearchConfig, names: Iterable[str]) -> Iterator[int]:
+    """Yield the numbers of the next samples of a search, without those whose names are taken.
+
+    Args:
+        names: of all DNNs that the run has.
+    """
+    taken = {name.casefold() for name in names}
+    numbers = itertools.count(len(search.drawn))
+    return (number for number in numbers if search.name_of(number).casefold() not in taken)
+
+
 def with_expected(run: EnsembleConfig) -> tuple[EnsembleConfig, list[str]]:
     """The configuration with stand-ins for DNNs that searches are still to propose, and sentences about them.
 
@@ -224,7 +236,8 @@ def with_expected(run: EnsembleConfig) -> tuple[EnsembleConfig, list[str]]:
         first = next((dnn for dnn in run.dnns if dnn.name in search.drawn), None)
         if first is None or not search.num_open:
             continue
-        for number in range(len(search.drawn), search.search.samples):
+        numbers = free_numbers(search, [dnn.name for dnn in dnns])
+        for number in itertools.islice(numbers, search.num_open):
             name = search.name_of(number)
             dnns.append(first.model_copy(update={"name": name}))
             rates |= {name: rates[first.name]} if first.name in rates else {}

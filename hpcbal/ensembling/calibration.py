@@ -15,6 +15,9 @@ from hpcbal.errors import PolicyError
 COVERAGE = 0.9
 """Share of new values that the interval around a prediction shall hold."""
 
+_EQUAL = 1e-12
+"""Relative difference of sums that rounding may make."""
+
 _LOG_TEMPERATURES = np.linspace(-math.log(16.0), math.log(16.0), 49)
 
 
@@ -73,17 +76,19 @@ class TemperatureTally:
     def temperature(self) -> float:
         """Return the temperature with the least negative log-likelihood, 1/16 to 16; 1 without items.
 
+        Of equally good ones it is the one nearest to 1: equal probabilities stay as they are.
         It is right to 1 %: it lies at the minimum of the parabola through the best of the tried ones and its
         neighbours, over the logarithm of the temperature.
         """
         if not self.count:
             return 1.0
-        best = int(self.nll.argmin())
+        equal = np.flatnonzero(self.nll <= self.nll.min() * (1.0 + _EQUAL))
+        best = int(equal[np.abs(_LOG_TEMPERATURES[equal]).argmin()])
         if best in (0, len(self.nll) - 1):
             return float(np.exp(_LOG_TEMPERATURES[best]))
         before, here, after = self.nll[best - 1 : best + 2]
         curvature = before - 2.0 * here + after
-        shift = 0.5 * (before - after) / curvature if curvature > 0.0 else 0.0
+        shift = 0.5 * (before - after) / curvature if curvature > _EQUAL * here else 0.0
         step = _LOG_TEMPERATURES[1] - _LOG_TEMPERATURES[0]
         return float(np.exp(_LOG_TEMPERATURES[best] + shift * step))
 

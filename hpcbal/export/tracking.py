@@ -19,6 +19,7 @@ from hpcbal.config import load_config
 from hpcbal.errors import InputError, OutputError
 from hpcbal.events.history import OTHER_FIELDS
 from hpcbal.kinds import KINDS
+from hpcbal.telemetry import read_ledger
 from hpcbal.telemetry.files.json_lines import unix_seconds
 from hpcbal.telemetry.files.run_directory import RunDirectory
 from hpcbal.telemetry.streams.metrics import read_metrics
@@ -75,11 +76,13 @@ class TrackedRun:
 
     Attributes:
         name: of the run.
+        began_at: when it began, as its ledger has it.
         started_s: Unix seconds of the last start.
         jobs: at least one.
     """
 
     name: str
+    began_at: str
     started_s: float
     jobs: tuple[TrackedJob, ...]
 
@@ -121,7 +124,9 @@ def read_tracked(directory: Path) -> TrackedRun:
         epochs = tuple(_epoch(line) for line in read_metrics(run.metrics(name)))
         shown = {key: value for key, value in tags.items() if value}
         jobs.append(TrackedJob(name, dict(flat_settings(settings)), shown, epochs, state))
-    return TrackedRun(config.name, unix_seconds(status["started_at"]), tuple(jobs))
+    entries = read_ledger(run.ledger)
+    began_at = entries[0].time if entries else status["started_at"]
+    return TrackedRun(config.name, began_at, unix_seconds(status["started_at"]), tuple(jobs))
 
 
 def _epoch(line: Mapping[str, Any]) -> TrackedEpoch:
@@ -151,8 +156,7 @@ def export_tracking(directory: Path, tracker: Tracker, into: Path | None = None)
     place = into or directory / "tracking" / tracker.removesuffix("-offline")
     write: Callable[[TrackedRun, Path], None] = _to_mlflow if tracker == "mlflow" else _to_wandb
     try:
-        place.mkdir(parents=True, exist_ok=True)
-        write(run, place.resolve())
+        write(run, place.absolute())
     except OSError as error:
         reason = error.strerror or error
         raise OutputError(f"{place}: cannot write: {reason}; choose another --into") from error
@@ -171,6 +175,7 @@ def _to_mlflow(run: TrackedRun, place: Path) -> None:
         from mlflow.entities import Metric, Param, RunTag
     except ImportError as error:
         raise _missing("mlflow", error) from error
+    place.mkdir(parents=True, exist_ok=True)
     client = MlflowClient(tracking_uri=place.as_uri())
     if client.get_experiment_by_name(run.name) is not None:
         raise InputError(
@@ -217,7 +222,8 @@ def _to_wandb(run: TrackedRun, place: Path) -> None:
         import wandb
     except ImportError as error:
         raise _missing("wandb", error) from error
-    ids = {job.name: _wandb_id(job) for job in run.jobs}
+    place.mkdir(parents=True, exist_ok=True)
+    ids = {job.name: _wandb_id(run, job) for job in run.jobs}
     there = [name for name, each in ids.items() if any(place.glob(f"wandb/offline-run-*-{each}"))]
     if there:
         raise InputError(
@@ -249,6 +255,9 @@ def _to_wandb(run: TrackedRun, place: Path) -> None:
         begun.finish(exit_code=int(job.state == "failed"))
 
 
-def _wandb_id(job: TrackedJob) -> str:
-    """The same for each export of one job, so that an upload does not show it twice."""
-    return hashlib.sha256(f"{job.tags['hpcbal.directory']}\0{job.name}".encode()).hexdigest()[:12]
+def _wandb_id(run: TrackedRun, job: TrackedJob) -> str:
+    """The same for each export of one job, also of a copy of the run, so that an upload shows it once.
+
+    A run that is trained anew in the same directory has another one.
+    """
+    return hashlib.sha256(f"{run.name}\0{run.began_at}\0{job.name}".encode()).hexdigest()[:12]

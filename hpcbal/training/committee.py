@@ -98,7 +98,7 @@ class WrittenCommittee:
     Attributes:
         output_shape: of the output for one sample.
         difference: the largest one from the mean of its members' own predictions, for some samples.
-        cost: seconds of a call over those of the best member, for these samples.
+        cost: how many times as long a call takes as one of the best member, for these samples.
         modules: what must be imported before the file is loaded.
         notes: what users should know about it.
     """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 import time
 from collections.abc import Callable
 
@@ -10,14 +11,24 @@ _MOST_S = 1.0
 """After so many seconds, no more calls than the least number are timed."""
 
 
-def least_seconds(call: Callable[[], object]) -> float:
-    """Return the least time of several calls, after one that does not count, in seconds > 0."""
+def times_as_long(call: Callable[[], object], other: Callable[[], object]) -> float:
+    """Return how many times as long a call takes as another one, > 0.
+
+    It is the median over calls in turn, after one of each that does not count: what else the machine does
+    meanwhile slows both.
+    """
     call()
-    least, started = float("inf"), time.perf_counter()
-    for number in range(_MOST_CALLS):
-        began = time.perf_counter()
-        if number >= _LEAST_CALLS and began - started > _MOST_S:
-            break
-        call()
-        least = min(least, time.perf_counter() - began)
-    return max(least, 1e-9)
+    other()
+    ratios: list[float] = []
+    started = time.perf_counter()
+    while len(ratios) < _LEAST_CALLS or (
+        len(ratios) < _MOST_CALLS and time.perf_counter() - started <= _MOST_S
+    ):
+        ratios.append(_seconds(call) / _seconds(other))
+    return statistics.median(ratios)
+
+
+def _seconds(call: Callable[[], object]) -> float:
+    began = time.perf_counter()
+    call()
+    return max(time.perf_counter() - began, 1e-9)

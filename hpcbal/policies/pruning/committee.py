@@ -175,22 +175,22 @@ class Futures:
             if not idle:
                 idle = [min(open_, key=lambda index: shares[index])]
                 without = self._without(idle[0])
-                if _mean_rise(before, without) > tolerance:
+                if mean_rise(before, without) > tolerance:
                     break
                 self._chosen = without
             self._going = [index for index in self._going if index not in idle]
             given_up += idle
         return [self._names[index] for index in sorted(given_up)]
 
-    def _committee(self, future: int, going: Sequence[int]) -> _Chosen:
+    def _committee(self, future: int, going: Sequence[int]) -> Chosen:
         """The committee of a future, among all DNNs as they are now, and those of `going` in the end."""
         rows = np.concatenate([self._now, *(self._ends[index][future : future + 1] for index in going)])
         kept = np.sort(np.argsort(self._loss(rows), kind="stable")[:MOST_ROWS])
         found = greedy_selection(rows[kept], self._loss, MOST_ROUNDS)
         weights = {int(row) - len(self._now): w for row, w in zip(kept, found.weights, strict=True) if w}
-        return _Chosen(found.loss, {going[row]: weight for row, weight in weights.items() if row >= 0})
+        return Chosen(found.loss, {going[row]: weight for row, weight in weights.items() if row >= 0})
 
-    def _without(self, index: int) -> list[_Chosen]:
+    def _without(self, index: int) -> list[Chosen]:
         """The committees if a DNN did not train on."""
         going = [each for each in self._going if each != index]
         return [
@@ -200,17 +200,20 @@ class Futures:
 
 
 @dataclass(frozen=True, slots=True)
-class _Chosen:
+class Chosen:
     """A committee: its loss, and the weights of DNNs in the end, above 0."""
 
     loss: float
     shares: Mapping[int, float]
 
 
-def _mean_rise(before: Sequence[float], after: Sequence[_Chosen]) -> float:
-    """By how much losses rise, as a share of each, in the mean."""
-    pairs = zip(before, after, strict=True)
-    return math.fsum(new.loss / old - 1.0 for old, new in pairs if old > 0.0) / len(before)
+def mean_rise(before: Sequence[float], after: Sequence[Chosen]) -> float:
+    """By how much losses rise, as a share of each, in the mean; from 0, any rise is without bound."""
+    rises = [
+        new.loss / old - 1.0 if old > 0.0 else math.inf if new.loss > 0.0 else 0.0
+        for old, new in zip(before, after, strict=True)
+    ]
+    return math.fsum(rises) / len(before)
 
 
 @dataclass(frozen=True, slots=True)

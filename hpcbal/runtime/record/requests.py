@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Iterator, Mapping
 
 from hpcbal.config import DnnConfig, EnsembleConfig
-from hpcbal.config.schema.prune import OpenSearchConfig
-from hpcbal.config.submission import Submission, names_of, submission_yaml, with_items, with_proposed
+from hpcbal.config.submission import (
+    Submission,
+    free_numbers,
+    names_of,
+    submission_yaml,
+    with_items,
+    with_proposed,
+)
 from hpcbal.control import DnnState, Ensemble
 from hpcbal.control.states import Leaving
 from hpcbal.errors import InputError
@@ -96,7 +101,8 @@ class Requests:
                 mode = first.spec.stop.mode
                 values = propose(search, results, self.config.seed, more_is_better=mode == "max")
                 number_of_file = next_number(self._run)
-                joined = with_proposed(self.config, search, {self._free_number(search): values})
+                number_of_dnn = next(free_numbers(search, names_of(self.config)))
+                joined = with_proposed(self.config, search, {number_of_dnn: values})
                 name = joined.dnns[-1].name
                 text = submission_yaml(
                     joined, (), names_of(self.config), search=search.name, drawn={name: values}
@@ -116,12 +122,6 @@ class Requests:
             key: str(value if (own := choices[key]) is None else own[int(value)])
             for key, value in submission.drawn[name].items()
         }
-
-    def _free_number(self, search: OpenSearchConfig) -> int:
-        """Return the number of the next sample; not one whose name a DNN has that the user has added."""
-        names = {name.casefold() for name in names_of(self.config)}
-        numbers = itertools.count(len(search.drawn))
-        return next(number for number in numbers if search.name_of(number).casefold() not in names)
 
     def _result_of(self, name: str, drawn: Mapping[str, float | int]) -> Result:
         s = self._ensemble.state

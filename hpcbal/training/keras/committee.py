@@ -14,7 +14,7 @@ from hpcbal.training.committee import Committee, Member, WrittenCommittee
 from hpcbal.training.groups import USER_ERRORS
 from hpcbal.training.keras.plain_model import USE_SAVED_MODEL, plain_model, save_keras, user_model
 from hpcbal.training.keras.traced_step import file_errors
-from hpcbal.training.timing import least_seconds
+from hpcbal.training.timing import times_as_long
 from hpcbal.training.weights import Array
 from hpcbal.user_code import summary
 
@@ -58,7 +58,7 @@ def write_committee(
         raise InputError(f"{what}; {USE_SAVED_MODEL}" if format_name == "keras" else what) from error
     alone = _own(committee.members[committee.best])
     own_samples = samples.astype(committee.dtype)
-    cost = least_seconds(lambda: call(samples)) / least_seconds(lambda: alone.predict_on_batch(own_samples))
+    cost = times_as_long(lambda: call(samples), lambda: alone.predict_on_batch(own_samples))
     notes = []
     if modules:
         notes.append(f"import {', '.join(modules)} before you load it: layers of it are registered there")

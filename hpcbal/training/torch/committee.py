@@ -14,7 +14,7 @@ from hpcbal.errors import InputError
 from hpcbal.training.committee import Committee, WrittenCommittee
 from hpcbal.training.groups import USER_ERRORS
 from hpcbal.training.layouts import IMAGE_RANK
-from hpcbal.training.timing import least_seconds
+from hpcbal.training.timing import times_as_long
 from hpcbal.training.torch.keras_members import exported, programs_of
 from hpcbal.training.torch.onnx_files import (
     NOT_CHECKED,
@@ -118,7 +118,7 @@ def write_committee(
         alone = Combined(
             replace(committee, members=[committee.members[committee.best]]), [modules[committee.best]]
         )
-        cost = least_seconds(lambda: combined(given)) / least_seconds(lambda: alone(given))
+        cost = times_as_long(lambda: combined(given), lambda: alone(given))
     difference = committee.difference(who, own.astype("float64"), wanted)
     return WrittenCommittee(tuple(own.shape[1:]), difference, cost, notes=tuple(notes))
 

@@ -52,7 +52,7 @@ def test_the_temperature_is_that_of_a_fine_search(sharpness: float) -> None:
 
 def test_extremes_stay_within_the_range_and_are_finite() -> None:
     sure = np.array([[1.0, 0.0], [1.0, 0.0]])
-    assert TemperatureTally.of(sure, np.array([0, 0])).temperature() == pytest.approx(1 / 16)
+    assert TemperatureTally.of(sure, np.array([0, 0])).temperature() == 1.0, "all are equal"
     assert TemperatureTally.of(sure, np.array([1, 1])).temperature() == pytest.approx(16.0)
     assert TemperatureTally.of(sure[:0], np.array([], int)).temperature() == 1.0
     assert np.isfinite(tempered(sure, 16.0)).all()
@@ -88,3 +88,9 @@ def test_a_temperature_at_its_bound_is_told_from_others() -> None:
     mixed = np.tile(rows, (5, 1)), np.array([0, 1] * 4 + [1, 0])
     assert not is_at_bound(TemperatureTally.of(*mixed).temperature())
     assert not is_at_bound(None)
+
+
+def test_probabilities_that_say_nothing_keep_their_temperature() -> None:
+    rows = np.full((30, 3), 1.0 / 3.0)
+    for right in (np.zeros(30, np.int64), np.arange(30) % 3):
+        assert TemperatureTally.of(rows, right).temperature() == pytest.approx(1.0, abs=1e-12)

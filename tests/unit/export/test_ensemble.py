@@ -152,7 +152,7 @@ def test_members_of_both_frameworks_become_one_network(
     to = tmp_path / "all.onnx"
     assert main(["export", str(team.out), "--ensemble", "greedy", "--to", str(to)]) == 0
     said = capsys.readouterr().out
-    assert "2 DNNs with their shares: dnn-0 0.75, dnn-1 0.25" in said
+    assert "2 DNNs, by share: dnn-0 0.75, dnn-1 0.25" in said
     assert "times that of dnn-1, the best member" in said
     check_predictions(team, tmp_path, to)
     text = json.loads((tmp_path / "all.onnx.json").read_text())

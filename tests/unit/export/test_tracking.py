@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import itertools
+import shutil
 import sys
 from pathlib import Path
 from typing import Any
@@ -14,7 +17,8 @@ from hpcbal.config import load_config, resolved_yaml
 from hpcbal.errors import InputError, OutputError
 from hpcbal.events.history import EpochRecord
 from hpcbal.export.tracking import export_tracking, read_tracked
-from hpcbal.telemetry import RunDirectory, new_status, write_status
+from hpcbal.telemetry import Ledger, RunDirectory, new_status, write_status
+from hpcbal.telemetry.ledger import DnnRetriedLine, file
 from hpcbal.telemetry.streams.metrics import MetricsWriter
 
 CONFIG = """
@@ -90,6 +94,32 @@ def test_weights_and_biases_gets_an_offline_run_for_each_dnn(run: Path) -> None:
     assert OfflineRun.running is None
 
 
+def test_identifiers_belong_to_the_training_and_not_to_its_place(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def ids(directory: Path) -> set[str]:
+        place = export_tracking(directory, "wandb-offline", tmp_path / f"w{next(numbers)}")
+        return {path.name[-12:] for path in place.glob("wandb/*")}
+
+    def begin(directory: Path) -> None:
+        path = directory / "ledger.jsonl"
+        path.unlink(missing_ok=True)
+        moment = f"2026-11-30T12:00:0{next(numbers)}.000Z"
+        with monkeypatch.context() as patch, contextlib.closing(Ledger(path)) as ledger:
+            patch.setattr(file, "utc_text", lambda: moment)
+            ledger.append(DnnRetriedLine("small"))
+
+    numbers = itertools.count()
+    begin(run)
+    copy = tmp_path / "copy"
+    shutil.copytree(run, copy)
+    found = ids(run)
+    assert ids(copy) == found
+    assert len(found) == 2
+    begin(copy)
+    assert not ids(copy) & found
+
+
 @pytest.mark.parametrize("tracker", ["mlflow", "wandb-offline"])
 def test_a_second_export_into_the_same_place_is_refused(
     run: Path, tmp_path: Path, tracker: Any, capsys: pytest.CaptureFixture[str]
@@ -116,6 +146,7 @@ def test_a_missing_library_is_named(
     monkeypatch.setitem(sys.modules, library, None)
     with pytest.raises(InputError, match=rf"needs {library} \(.*\); pip install 'hpcbal\[tracking\]'"):
         export_tracking(run, tracker)
+    assert not (run / "tracking").exists()
 
 
 def test_what_is_no_run_is_refused(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ import pytest
 from hpcbal.ensembling import encoded
 from hpcbal.errors import InputError
 from hpcbal.policies.pruning import Candidate, Committee
+from hpcbal.policies.pruning.committee import Chosen, mean_rise
 
 NUM_ITEMS = 200
 EVEN = np.arange(NUM_ITEMS) % 2 == 0
@@ -141,3 +142,8 @@ def test_values_are_combined_by_their_errors() -> None:
 def test_arguments_out_of_range_are_refused(wrong: dict[str, Any], key: str) -> None:
     with pytest.raises(InputError, match=f"prune.{key}"):
         Committee(**wrong)
+
+
+def test_a_committee_without_loss_loses_by_any_rise() -> None:
+    assert mean_rise([0.0, 2.0], [Chosen(0.0, {}), Chosen(3.0, {})]) == 0.25
+    assert mean_rise([0.0, 2.0], [Chosen(1e-9, {}), Chosen(2.0, {})]) == np.inf

@@ -11,6 +11,7 @@ import pytest
 from hpcbal.cli.main import main
 from hpcbal.config import load_ensemble
 from hpcbal.config.schema.prune import OpenSearchConfig
+from hpcbal.config.submission import with_expected
 from hpcbal.errors import InputError
 from hpcbal.runtime.record import requests
 from hpcbal.runtime.roles import scheduler
@@ -39,12 +40,12 @@ def looks_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(scheduler, "LOOK_INTERVAL_S", 0.0)
 
 
-def use(lab: Any, paradigm: str = "global", output: str = "out", **sections: Any) -> None:
+def use(lab: Any, paradigm: str = "global", output: str = "out", own: str = "a", **sections: Any) -> None:
     def with_rates(config: dict[str, Any]) -> None:
         names = {f"net-{number}": {1: 5e5, 2: 9e5} for number in range(NUM_FIRST)}
-        config["backend"]["rates"] |= names
+        config["backend"]["rates"] |= {**names, own: {1: 4e5, 2: 7.8e5}}
 
-    lab.use(paradigm, output, dnns=[lab.dnn("a", 1)], sweeps=[SWEEP], change=with_rates, **sections)
+    lab.use(paradigm, output, dnns=[lab.dnn(own, 1)], sweeps=[SWEEP], change=with_rates, **sections)
     lab.at_steps([], lambda: None)
 
 
@@ -170,14 +171,27 @@ def test_without_optuna_a_sentence_says_what_to_install(
     assert "search.sampler: got tpe, which needs optuna, not installed here" in capsys.readouterr().err
 
 
+def test_an_error_of_optuna_ends_the_search_and_not_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*args: Any, **options: Any) -> None:
+        raise ValueError("nan in the sampler")
+
+    import optuna
+
+    monkeypatch.setattr(optuna, "create_study", fail)
+    with pytest.raises(InputError, match=r"sweep n-\{sample\}: optuna proposes nothing \(ValueError: nan in"):
+        propose(search_of(), [], 1, more_is_better=True)
+
+
 def test_plan_and_simulate_say_what_they_assume_of_dnns_that_do_not_exist_yet(lab: Any, capsys: Any) -> None:
-    use(lab)
+    use(lab, own="NET-4")
     for verb in (["plan", "--samples", "60"], ["simulate", "--samples", "60", "--slots", "2"]):
         assert main([verb[0], str(Path(lab.out).parent / "run.yaml"), *verb[1:]]) == 0
         shown = capsys.readouterr()
         assert "sweep net-{sample}: 3 of 6 DNNs are proposed while the run goes on" in shown.err
         assert "as if they were like net-0" in shown.err
         assert "7" in shown.out
+    config, _ = with_expected(load_ensemble(Path(lab.out).parent / "run.yaml"))
+    assert [dnn.name for dnn in config.dnns[-3:]] == ["net-3", "net-5", "net-6"], "one name is taken"
 
 
 def test_what_a_sweep_with_proposals_cannot_have_is_refused(lab: Any, capsys: Any) -> None:
