@@ -122,7 +122,8 @@ def _note_next(job: str, system: str | None, log: str | None, output: Path | Non
     if before is None:
         raise InputError(f"{output}: batch.jsonl has no job {job}, which job {number} continues")
     own_log = os.path.abspath(SYSTEMS[system].log_of(log, number)) if log else before.log
-    append_batch_job(output, replace(before, id=number, continues=job, submitted_s=time.time(), log=own_log))
+    next_one = replace(before, id=number, continues=job, submitted_s=time.time(), log=own_log, is_over=False)
+    append_batch_job(output, next_one)
     return 0
 
 
