@@ -169,7 +169,7 @@ mkdir -p "$folder" 2>/dev/null || true
 doing="'hpcbal launcher --starting'"
 # A batch system that has lost a node starts the job again without asking this script.
 status=0
-"${CONTAINER[@]}" hpcbal launcher --starting --most-restarts "$MAX_RESTARTS" ${output:+--output "$output" --mark batch.cancel} || status=$?
+"${CONTAINER[@]}" hpcbal launcher --starting --most-restarts "$MAX_RESTARTS" ${output:+--output "$output" --mark batch.cancel --job "$id"} || status=$?
 if ((status)); then
   rm -f "$HPCBAL_END_FILE"
   ((status != 75)) || leave 75

@@ -27,7 +27,8 @@ class Result:
     Attributes:
         drawn: its values, by key; of a choice the index.
         state: `over`; `early` if it was stopped early, or is paused; `training`; `failed`.
-        curve: the monitored metric after each epoch.
+        curve: what is compared after each epoch: the monitored metric, or how the DNN changes the loss of
+            a committee; NaN where it is not known.
     """
 
     drawn: Mapping[str, float | int]
@@ -44,7 +45,7 @@ def propose(
         open_search: the search.
         results: of its DNNs so far, in their order.
         seed: the run's seed; that of the search takes precedence.
-        more_is_better: whether a larger value of the monitored metric is better.
+        more_is_better: whether larger values of the curves are better.
 
     Raises:
         InputError: if optuna is not installed, or refuses the search or its results.

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from hpcbal import env
 from hpcbal.cli.options import Subparsers, print_text, writing_stdout
-from hpcbal.errors import ExitCode
+from hpcbal.errors import ExitCode, HpcbalError
 
 
 def add_parser(verbs: Subparsers) -> None:
@@ -56,6 +56,11 @@ def add_parser(verbs: Subparsers) -> None:
         help="with them: output directory of the run; a job that 'hpcbal cancel' has stopped ends",
     )
     parser.add_argument(
+        "--job",
+        metavar="ID",
+        help="with --starting: the job, which is noted in DIR if its number is not known",
+    )
+    parser.add_argument(
         "--mark",
         default="batch.cancel",
         metavar="NAME",
@@ -71,7 +76,7 @@ def run(args: argparse.Namespace) -> int:
     if args.continues is not None:
         return _note_next(args.continues, args.system, args.log, args.output)
     if args.starting:
-        return _check_start(args.most_restarts, args.output and args.output / args.mark)
+        return _check_start(args.most_restarts, args.output and args.output / args.mark, args.job)
     from hpcbal.cluster.launch_line import ranks_of_slurm_job
 
     ranks = ranks_of_slurm_job(os.environ)
@@ -80,12 +85,19 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _check_start(most_restarts: int | None, mark: Path | None) -> int:
+def _check_start(most_restarts: int | None, mark: Path | None, job: str | None) -> int:
     from hpcbal.cluster.job_end import reason_not_to_start
     from hpcbal.processes import say
 
     reason = reason_not_to_start(_story(), most_restarts, is_cancelled=mark is not None and mark.exists())
     if not reason:
+        if mark is not None and job:
+            from hpcbal.cli.submitting.noting import note_started
+
+            try:
+                note_started(mark.parent, mark.name, job)
+            except HpcbalError as error:
+                say(f"hpcbal: warning: {error}")
         return 0
     say(reason)
     return int(ExitCode.RUN_AGAIN)
@@ -110,7 +122,8 @@ def _note_next(job: str, system: str | None, log: str | None, output: Path | Non
     if before is None:
         raise InputError(f"{output}: batch.jsonl has no job {job}, which job {number} continues")
     own_log = os.path.abspath(SYSTEMS[system].log_of(log, number)) if log else before.log
-    append_batch_job(output, replace(before, id=number, continues=job, submitted_s=time.time(), log=own_log))
+    next_one = replace(before, id=number, continues=job, submitted_s=time.time(), log=own_log, is_over=False)
+    append_batch_job(output, next_one)
     return 0
 
 

@@ -38,6 +38,7 @@ class Expansion:
         open: sweeps whose later DNNs are not known yet, as `OpenSearchConfig` has them but for `defaults`.
         searches: `search` sections that are wrong, to be checked by their schema.
         problems: what else was wrong with the sweeps.
+        idle: lines in the form of problems, for keys of a search that have no effect.
     """
 
     items: list[YamlNode] = field(default_factory=list)
@@ -45,6 +46,7 @@ class Expansion:
     open: list[YamlNode] = field(default_factory=list)
     searches: list[YamlNode] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
+    idle: list[str] = field(default_factory=list)
 
 
 def expand(root: YamlNode, listed: Listed, seed: int) -> Expansion:
@@ -119,6 +121,8 @@ def _expand_sweep(sweep: YamlNode, listed: Listed, seed: int, result: Expansion)
     drawn = samples[0] if samples else {}
     search = sweep.get("search")
     is_open = samples is not None and search is not None and search.plain().get("sampler") == "tpe"
+    if samples is not None and search is not None and not is_open:
+        result.idle += _idle_keys(search)
     if is_open and search is not None:
         _check_open(sweep, search, listed, problems)
     _check_axes(sweep, listed, axes["grid"], axes["zip"], samples, problems)
@@ -146,6 +150,17 @@ def _expand_sweep(sweep: YamlNode, listed: Listed, seed: int, result: Expansion)
     if is_open and search is not None:
         first = result.items[len(result.items) - len(samples) :]
         result.open.append(_open_search(base, search, first, samples))
+
+
+def _idle_keys(search: YamlNode) -> list[str]:
+    """Keys of a search at random that only proposals use, unless at their default."""
+    fields = SearchConfig.model_fields
+    given = {"startup": fields["startup"], "for": fields["purpose"]}
+    return [
+        node.problem(f"got {show(node.plain())}, which has an effect only with sampler: tpe")
+        for key, field_ in given.items()
+        if (node := search.get(key)) is not None and node.plain() != field_.default
+    ]
 
 
 def _check_open(sweep: YamlNode, search: YamlNode, listed: Listed, problems: list[str]) -> None:

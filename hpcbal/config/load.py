@@ -85,7 +85,9 @@ def _load(
     full.value.setdefault("name", YamlNode(_name_from(Path(path)), f"{path}:1", "name"))
     config = _checked(draft, kind, full if check_imports else None, problems)
     if warn is not None:
-        lines = sorted(kind.warnings(config, full, beforehand), key=_position) + hidden_modules(path)
+        lines = sorted(
+            [*draft.idle, *kind.warnings(config, full, beforehand)], key=_position
+        ) + hidden_modules(path)
         for line in lines[:MOST_PROBLEMS]:
             warn(line)
         if len(lines) > MOST_PROBLEMS:

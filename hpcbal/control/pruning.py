@@ -84,7 +84,7 @@ def _apply(ensemble: Ensemble, finished: int | None) -> Ruling:
 def _candidate(ensemble: Ensemble, dnn: Dnn, finished: int | None) -> Candidate:
     name, history = dnn.spec.dnn_id, dnn.history
     values = ensemble.signed_values.setdefault(name, [])
-    values += [_signed(record.metrics, dnn) for record in history[len(values) :]]
+    values += [signed(record.metrics, dnn) for record in history[len(values) :]]
     known = len(history)
     while finished is not None and known and history[known - 1].pass_index > finished:
         known -= 1
@@ -107,7 +107,8 @@ def _candidate(ensemble: Ensemble, dnn: Dnn, finished: int | None) -> Candidate:
     )
 
 
-def _signed(metrics: Mapping[str, float], dnn: Dnn) -> float:
+def signed(metrics: Mapping[str, float], dnn: Dnn) -> float:
+    """Return the monitored metric of an epoch: more is better, -inf where it is not a number."""
     stop = dnn.spec.stop
     value = metrics[stop.monitor]
     if not math.isfinite(value):

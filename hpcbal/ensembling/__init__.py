@@ -27,7 +27,7 @@ from hpcbal.ensembling.calibration import (
     tempered,
 )
 from hpcbal.ensembling.columns import columns_of_samples, prediction_columns
-from hpcbal.ensembling.evidence import Evidence, WatchedItems, decoded, encoded, refuse_soft_labels
+from hpcbal.ensembling.evidence import Evidence, WatchedItems, decoded, encoded
 from hpcbal.ensembling.members import MemberTally
 from hpcbal.ensembling.selection import (
     Combination,
@@ -73,7 +73,6 @@ __all__ = [
     "pieces_of_rank",
     "prediction_columns",
     "predictions_of",
-    "refuse_soft_labels",
     "squared_error_of_mean",
     "tally_of",
     "tempered",

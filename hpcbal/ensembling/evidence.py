@@ -25,6 +25,9 @@ sample cannot be used."""
 _STREAM = 0xC0331
 """Separates the choice of items from other random streams with the same seed."""
 
+OTHERWISE = {"prune.rule": "rule: asha or median", "search.for": "for: best"}
+"""Keys that compare committees during a run, and what can be given instead."""
+
 _DTYPES: Mapping[Kind, tuple[str, str]] = {
     "classes": ("p", "<f2"),
     "labels": ("p", "<f2"),
@@ -42,15 +45,23 @@ class WatchedItems:
         kind: what the DNNs predict.
         sample_ids: the sample of each item, int64, shape (num_items,), ascending.
         places: the item's number among those of its sample, int64, shape (num_items,).
+        wanted_by: the key for which they are watched, of `OTHERWISE`.
     """
 
     kind: Kind
     sample_ids: NDArray[np.int64]
     places: NDArray[np.int64]
+    wanted_by: str = "prune.rule"
 
     @classmethod
     def draw(
-        cls, kind: Kind, validation_ids: NDArray[np.int64], per_sample: int, most: int, seed: int
+        cls,
+        kind: Kind,
+        validation_ids: NDArray[np.int64],
+        per_sample: int,
+        most: int,
+        seed: int,
+        wanted_by: str = "prune.rule",
     ) -> WatchedItems:
         """Draw at most `most` of the items, each as likely as any other.
 
@@ -61,7 +72,8 @@ class WatchedItems:
         total = len(validation_ids) * per_sample
         generator = np.random.Generator(np.random.Philox(np.random.SeedSequence((seed, _STREAM))))
         numbers = np.sort(generator.choice(total, min(most, total), replace=False)).astype(np.int64)
-        return cls(kind, np.asarray(validation_ids, np.int64)[numbers // per_sample], numbers % per_sample)
+        sample_ids = np.asarray(validation_ids, np.int64)[numbers // per_sample]
+        return cls(kind, sample_ids, numbers % per_sample, wanted_by)
 
     def __len__(self) -> int:
         return len(self.sample_ids)
@@ -92,10 +104,10 @@ class WatchedItems:
         rows, labels = items_of(predictions, self.kind), labels_of(y, self.kind)
         if len(rows) != len(labels):
             raise InputError(
-                f"prune.rule: committee: its outputs of shape {predictions.shape[1:]} predict "
+                f"{self.wanted_by}: committee: its outputs of shape {predictions.shape[1:]} predict "
                 f"{len(rows) // len(ids)} items of a sample, but its label has {len(labels) // len(ids)}"
             )
-        refuse_soft_labels(y, self.kind)
+        self.refuse_soft_labels(y)
         order = np.argsort(ids, kind="stable")
         of_sample = order[np.searchsorted(ids, self.sample_ids[items], sorter=order)]
         wanted = of_sample * (len(rows) // len(ids)) + self.places[items]
@@ -103,14 +115,13 @@ class WatchedItems:
             return rows[wanted, 0] - labels[wanted]
         return rows[wanted, labels[wanted].astype(np.int64)]
 
-
-def refuse_soft_labels(y: NDArray[Any], kind: Kind) -> None:
-    """Raise an InputError if labels give shares to several classes."""
-    if has_soft_labels(y, kind):
-        raise InputError(
-            "prune.rule: committee: labels of validation samples give shares to several classes, "
-            "allowed: one class each; use rule: asha or median"
-        )
+    def refuse_soft_labels(self, y: NDArray[Any]) -> None:
+        """Raise an InputError if labels give shares to several classes."""
+        if has_soft_labels(y, self.kind):
+            raise InputError(
+                f"{self.wanted_by}: committee: labels of validation samples give shares to several classes, "
+                f"allowed: one class each; use {OTHERWISE[self.wanted_by]}"
+            )
 
 
 def encoded(numbers: Evidence, kind: Kind) -> str:

@@ -333,8 +333,14 @@ def of_site(site: Site, system: str, habits: SiteHabits) -> str:
 
 @pytest.mark.parametrize("system", ["slurm", "lsf"])
 def test_lines_behind_a_run_do_not_change_how_it_ends(site: Site, system: str) -> None:
-    lines = ("false", "status=9 next=end output=x MAX_RESTARTS=0", "echo after >>$CALLS", "exit 3")
-    job = site.start(of_site(site, system, SiteHabits(after=lines)), LAUNCHER_STATUS="75")
+    lines = (
+        "false",
+        "status=9 next=end output=x MAX_RESTARTS=0",
+        "echo after $SLURM_RESTART_COUNT >>$CALLS",
+        "exit 3",
+    )
+    environ = {"LAUNCHER_STATUS": "75", "SLURM_RESTART_COUNT": "1"}
+    job = site.start(of_site(site, system, SiteHabits(after=lines)), **environ)
     _, reported = job.communicate(timeout=30)
     assert job.returncode == 75, reported
     assert "a line of after in the site file has failed with 1 (last command: false)\n" in reported
@@ -627,12 +633,15 @@ def test_the_environment_is_found_from_other_folders(site: Site, script: str, tm
     assert above.returncode == 0, reported
 
 
-def test_slurm_knows_the_clone_that_the_script_came_from(site: Site, tmp_path: Path) -> None:
-    clone = tmp_path / "clone"
+@pytest.mark.parametrize("name", ["clone", "a clone"])
+def test_slurm_knows_the_clone_that_the_script_came_from(site: Site, name: str, tmp_path: Path) -> None:
+    clone = tmp_path / name
     make_venv(clone / ".venv")
     (tmp_path / ".venv").rename(tmp_path / "not-here")
-    site.add("scontrol", f"[[ $1 == show ]] && echo '   Command={clone}/slurm/one_node.sbatch a.yaml'")
-    job = site.start("slurm/one_node.sbatch", "a.yaml")
+    site.add(
+        "scontrol", f"[[ $1 == show ]] && echo '   Command={clone}/slurm/one_node.sbatch a.yaml --set b=1'"
+    )
+    job = site.start("slurm/one_node.sbatch", "a.yaml", "--set", "b=1")
     _, reported = job.communicate(timeout=30)
     assert job.returncode == 0, reported
 

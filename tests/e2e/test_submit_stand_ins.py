@@ -89,7 +89,7 @@ def test_an_array_comes_back_until_it_is_done_and_is_compared_under_stand_ins(
 
     wait_for(lambda: outcomes() == {"done"})
     wait_for((tmp_path / "queue" / f"{number}.code").exists)
-    wait_for(lambda: not any(tmp_path.glob(".hpcbal-*")))  # the last script removes its file at its end
+    wait_for(lambda: not any(folder.rglob(".hpcbal-*")))  # the last script removes its file at its end
     assert (tmp_path / "queue" / f"{number}.code").read_text() == "0", logs()
     assert "seed-1" in (folder / "compare.html").read_text()
     for seed in (0, 1):

@@ -198,7 +198,7 @@ def qsub(words: list[str]) -> None:
         environ["TASKS"] = ",".join(str(task) for task in range(int(first), int(last) + 1))
     log = f"{found.o[-1]}pbs.OU" if found.o else ""
     number = Queue().add(text, environ, after, log=log, again=[])
-    print(f"{number}{'[]' if found.J else ''}.pbs")
+    print(f"Note: a hook of the site may print more\n{number}{'[]' if found.J else ''}.pbs")
 
 
 def qstat(words: list[str]) -> None:

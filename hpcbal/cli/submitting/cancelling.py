@@ -90,6 +90,7 @@ class Cancelled:
         """
         if self.job.phase is Phase.UNKNOWN:
             then = "it does not come back once it has stopped"
+            then = then if self.job.record.id else "it ends when it starts"
             return f"{self.directory}: {line_of(self.job, now_s)}; {self.unmarked or then}"
         if self.problem:
             return f"{self.directory}: {self.job.name} could not be {self.act.value}: {self.problem}"
@@ -182,11 +183,11 @@ def cancel(
         seen = [each for each in found if _needs_look(each)]
         now = dict(zip(map(id, seen), ask_for([each.job.record for each in seen], run), strict=True))
         found = [_looked_again(each, now[id(each)], run) if id(each) in now else each for each in found]
-    last = {directory: job.record.id for directory, job in jobs}
+    last = {directory: job.record.key for directory, job in jobs}
     shown = [
         each
         for each in found
-        if each.act is not Act.NOTHING or each.has_failed or each.job.record.id == last[each.directory]
+        if each.act is not Act.NOTHING or each.has_failed or each.job.record.key == last[each.directory]
     ]
     return [*shown, *others]
 

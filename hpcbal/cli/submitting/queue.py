@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -61,7 +61,10 @@ class JobInQueue:
     def name(self) -> str:
         """Return its name for people."""
         system = SYSTEMS.get(self.record.system)
-        return f"job {self.record.id} ({self.record.system if system is None else system.title})"
+        title = self.record.system if system is None else system.title
+        if not self.record.id:
+            return f"a job submitted at {_moment(self.record.submitted_s)} ({title})"
+        return f"job {self.record.id} ({title})"
 
 
 def within(limit_s: float, clock: Callable[[], float] = time.monotonic) -> Run:
@@ -94,7 +97,9 @@ def ask_for(records: Sequence[BatchRecord], run: Run | None = None) -> list[JobI
         if name not in SYSTEMS:
             problems[name] = f"this hpcbal knows no batch system {name!r}"
             continue
-        ids = list(dict.fromkeys(record.id for record in records if record.system == name))
+        ids = list(dict.fromkeys(record.id for record in records if record.system == name and record.id))
+        if not ids:
+            continue
         try:
             states.update(((name, job), state) for job, state in SYSTEMS[name].ask(ids, run).items())
         except ClusterError as error:
@@ -103,10 +108,18 @@ def ask_for(records: Sequence[BatchRecord], run: Run | None = None) -> list[JobI
         JobInQueue(
             record,
             states.get((record.system, record.id))
-            or QueueState(Phase.UNKNOWN, problem=problems.get(record.system, "")),
+            or QueueState(Phase.UNKNOWN, problem=problems.get(record.system, "") or _doubt(record)),
         )
         for record in records
     ]
+
+
+def _doubt(record: BatchRecord) -> str:
+    """Return a sentence about a job that was noted before its system was asked, and not since."""
+    return (
+        "its number is not known: 'hpcbal submit' is still at work, was ended, or got no answer; if it is in "
+        f"the queue, '{SYSTEMS[record.system].queue}' shows it as {record.name!r}"
+    )
 
 
 def jobs_in_queue(directory: Path, run: Run | None = None) -> list[JobInQueue]:
@@ -125,10 +138,16 @@ def jobs_in_queue(directory: Path, run: Run | None = None) -> list[JobInQueue]:
 def own_jobs(directory: Path) -> list[BatchRecord]:
     """Return the batch jobs of a run, the last one at the end; not those of a run of which it is a copy.
 
+    A job whose number is not known, and that was cancelled, ends when it starts, and counts as over.
+
     Raises:
         OutputError: if the file of the jobs is there and cannot be read.
     """
-    return [record for record in read_batch_jobs(directory) if original_of(record, directory) is None]
+    return [
+        replace(record, is_over=record.is_over or (not record.id and (directory / record.cancel).exists()))
+        for record in read_batch_jobs(directory)
+        if original_of(record, directory) is None
+    ]
 
 
 def original_of(record: BatchRecord, directory: Path) -> Path | None:
@@ -189,6 +208,8 @@ def line_of(job: JobInQueue, now_s: float) -> str:
                 facts.append(f"at {_moment(state.until_s)}")
         case Phase.GONE:
             facts = ["no longer known to the scheduler"]
+        case Phase.UNKNOWN if not job.record.id:
+            return f"{job.name}: {state.problem}"
         case Phase.UNKNOWN:
             return f"{job.name}: its state is not known: {state.problem}"
     return f"{job.name}: {', '.join(facts)}"

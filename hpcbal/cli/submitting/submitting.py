@@ -8,29 +8,29 @@ import re
 import shlex
 import sys
 import time
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from hpcbal.cli.options import Answer, print_warning
 from hpcbal.cli.submitting.needs import Needs, needs_of_all
-from hpcbal.cli.submitting.queue import JobInQueue, ask_for, in_question, own_jobs, within
+from hpcbal.cli.submitting.noting import Intent, keys_of, note_intents, numbered, withdraw, write_script
+from hpcbal.cli.submitting.queue import JobInQueue, ask_for, in_question, line_of, own_jobs, within
 from hpcbal.cli.submitting.tasks import path_word, tasks_of
 from hpcbal.cluster.systems import SYSTEMS, BatchJob, SiteHabits, System, detect
-from hpcbal.cluster.systems.commands import TIMEOUT_S, answer_of
+from hpcbal.cluster.systems.commands import TIMEOUT_S, Answered, HeldSignals, submit
 from hpcbal.cluster.systems.job import Command, Phase
 from hpcbal.cluster.systems.script import check_site_options, render, render_compare, word, words
 from hpcbal.config import resolved_yaml
 from hpcbal.config.site import SiteConfig, check_launcher, load_site
 from hpcbal.config.source.meant import did_you_mean
-from hpcbal.errors import ClusterError, InputError
+from hpcbal.errors import ClusterError, InputError, OutputError
 from hpcbal.kinds import JOBS, KINDS
+from hpcbal.processes import say
 from hpcbal.telemetry.claim.directory import make_output, refuse_other_run
 from hpcbal.telemetry.files.atomic_file import (
     make_own_directory,
-    output_error,
-    remove_quietly,
     to_jsonable,
     write_atomic,
 )
@@ -57,6 +57,7 @@ class Submission:
         text: its script.
         folder: directory for the script.
         needs: why it asks for so much.
+        seen: keys of the jobs that the output directories have known when they were looked at.
     """
 
     system: System
@@ -64,6 +65,12 @@ class Submission:
     text: str
     folder: Path
     needs: Needs
+    seen: Mapping[Path, Set[str]]
+
+    @property
+    def outputs(self) -> list[Path]:
+        """Return the output directories."""
+        return [Path(each) for each in self.job.outputs]
 
     @property
     def commands(self) -> list[Command]:
@@ -91,6 +98,8 @@ def submission_of(args: argparse.Namespace) -> Submission:
     check_site_options(system, habits.options)
     needs = needs_of_all(args, tasks, site)
     after = {each for job in args.after for each in (job, *_task_ids(system, job, len(tasks)))}
+    # Before the scheduler is asked, which takes its time: what comes later is found by `note_intents`.
+    seen = {task.output: keys_of(task.output) for task in tasks}
     noted = _jobs_noted([task.output for task in tasks])
     more = [
         job
@@ -124,7 +133,7 @@ def submission_of(args: argparse.Namespace) -> Submission:
     )
     if is_array:
         job = replace(job, compare=_comparison(folder, job.outputs))
-    return Submission(system, job, render(system, job), folder, needs)
+    return Submission(system, job, render(system, job), folder, needs, seen)
 
 
 def system_of(name: str) -> System:
@@ -188,7 +197,12 @@ def _jobs_noted(outputs: Sequence[Path]) -> dict[Path, list[JobInQueue]]:
     found: dict[Path, list[JobInQueue]] = {}
     for (output, _), job in zip(noted, asked, strict=True):
         found.setdefault(output, []).append(job)
-    unknown = [(output, job) for output, jobs in found.items() for job in jobs if job.phase is Phase.UNKNOWN]
+    unknown = [
+        (output, job)
+        for output, jobs in found.items()
+        for job in jobs
+        if job.phase is Phase.UNKNOWN and job.record.id
+    ]
     if unknown:
         output, job = unknown[0]
         more = f", and those of {len(unknown) - 1} others" if unknown[1:] else ""
@@ -234,6 +248,14 @@ def _refuse_second(
     Raises:
         InputError: if there is one.
     """
+    for job in jobs:
+        if not job.record.id and not job.record.is_over:
+            _refuse(
+                f"{output}: {line_of(job, time.time())}; wait for it, or let it end when it starts, with "
+                f"'hpcbal cancel {shlex.quote(str(output))}', and submit again",
+                is_dry=is_dry,
+            )
+            return []
     live = [job for job in jobs if job.is_live]
     returning = [job for job in live if SYSTEMS[job.record.system].watches and job.record.max_restarts > 0]
     others = [job for job in live if job.record.id not in after]
@@ -245,10 +267,14 @@ def _refuse_second(
         f"{output}: its job {job.record.id} is {job.phase.value}; {before}wait for its end, cancel it with "
         f"'hpcbal cancel {shlex.quote(str(output))}', or choose another directory with --output"
     )
+    _refuse(problem, is_dry=is_dry)
+    return []
+
+
+def _refuse(problem: str, *, is_dry: bool) -> None:
     if not is_dry:
         raise InputError(problem)
     print_warning(problem)
-    return []
 
 
 def _shown(made: Submission) -> Answer:
@@ -263,56 +289,85 @@ def _shown(made: Submission) -> Answer:
 
 
 def _submitted(made: Submission) -> Answer:
-    outputs = [Path(each) for each in made.job.outputs]
     system, job = made.system, made.job
-    for output in outputs:
-        make_output(output)
+    intents = [_intent(made, output, task) for output, task in zip(made.outputs, job.tasks, strict=True)]
+    for intent in intents:
+        make_output(intent.output)
     make_own_directory(made.folder)
-    _write_script(Path(job.script), made.text)
-    ids: list[str] = []
-    own: list[str] = []
-    commands = made.commands
-    for command in commands:  # noted at once: the next one may be refused
-        try:
-            ids.append(_number(system, command))
-        except ClusterError as error:
-            before = f"; {len(ids)} of {len(commands)} runs are submitted: {' '.join(ids)}" if ids else ""
-            raise ClusterError(f"{error}{before}") from error
-        new = range(1, len(outputs) + 1) if len(commands) < len(outputs) else range(1, 2)
-        for number in [system.task(ids[-1], n) for n in new] if job.is_array else ids[-1:]:
-            append_batch_job(outputs[len(own)], _record(made, job.tasks[len(own)], number))
-            own.append(number)
-    more = ", ..." if own[1:] else ""
-    lines = [f"submitted {' '.join(ids)} to {system.title}", *_asked(made)]
-    lines.append(f"log: {os.path.abspath(system.log_of(job.log, own[0]))}{more}")
-    lines.append(f"look: hpcbal status {shlex.quote(job.outputs[0])}{more}")
-    values: dict[str, Any] = {**_facts(made), "ids": ids, "script": job.script}
-    if job.is_array:
-        values["compare"] = _submit_comparison(made, ids)
-        if values["compare"] is not None:
-            lines.append(f"then: job {values['compare']} writes {made.folder / 'compare.html'}")
+    write_script(Path(job.script), made.text)
+    values: dict[str, Any] = {**_facts(made), "script": job.script}
+    lines: list[str] = []
+    with HeldSignals() as held:  # a job that is submitted is noted, and its number is printed
+        note_intents(intents, made.seen, Path(job.script))
+        ids, own = _numbers(made, intents, lambda: held.came)
+        more = ", ..." if own[1:] else ""
+        lines += [f"submitted {' '.join(ids)} to {system.title}", *_asked(made)]
+        lines.append(f"log: {os.path.abspath(system.log_of(job.log, own[0]))}{more}")
+        lines.append(f"look: hpcbal status {shlex.quote(job.outputs[0])}{more}")
+        values["ids"] = ids
+        if job.is_array and not held.came:
+            values["compare"] = _submit_comparison(made, ids)
+            if values["compare"] is not None:
+                lines.append(f"then: job {values['compare']} writes {made.folder / 'compare.html'}")
+    if held.came:
+        for line in lines:
+            say(line)
+        raise KeyboardInterrupt
     return Answer(values, lambda: lines)
 
 
-def _write_script(path: Path, text: str) -> None:
-    """Write a new script.
+def _numbers(
+    made: Submission, intents: Sequence[Intent], is_interrupted: Callable[[], bool]
+) -> tuple[list[str], list[str]]:
+    """Submit the jobs, and note each at once: the next one may be refused.
+
+    Returns:
+        The numbers of the jobs, and of the tasks of an array.
 
     Raises:
-        OutputError: if it cannot be written.
-        InputError: if it is there: another submit has begun at the same time.
+        ClusterError: if a job was refused, or its number is not known.
+        OutputError: if a number cannot be noted.
+        KeyboardInterrupt: if the user has gone before anything was submitted.
     """
-    try:
-        with open(path, "x", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-    except FileExistsError:
-        raise InputError(
-            f"{path}: is there: another 'hpcbal submit' has begun just now; submit again"
-        ) from None
-    except OSError as error:
-        remove_quietly(path)
-        raise output_error(path, error) from error
+    system, commands = made.system, made.commands
+    each = len(intents) // len(commands)  # tasks of a command
+    ids: list[str] = []
+    own: list[str] = []
+    for command in commands:
+        if is_interrupted():
+            withdraw(intents[len(own) :], Path(made.job.script), is_used=bool(ids))
+            if not ids:
+                raise KeyboardInterrupt
+            break
+        answered = submit(command, system.number, is_interrupted)
+        some = intents[len(own) : len(own) + each]
+        if not answered.number:
+            rest = intents[len(own) + (each if answered.may_be_queued else 0) :]
+            withdraw(rest, Path(made.job.script), is_used=bool(ids) or answered.may_be_queued)
+            raise ClusterError(_refusal(made, answered, ids, some[0].output))
+        ids.append(answered.number)
+        numbers = [system.task(ids[-1], n + 1) for n in range(each)] if made.job.is_array else ids[-1:]
+        for intent, number in zip(some, numbers, strict=True):
+            try:
+                append_batch_job(intent.output, numbered(intent.record, number))
+            except OutputError as error:
+                raise OutputError(
+                    f"job {ids[-1]} is submitted to {system.title}, but not noted: {error}"
+                ) from error
+            own.append(number)
+    return ids, own
+
+
+def _refusal(made: Submission, answered: Answered, ids: Sequence[str], output: Path) -> str:
+    text = answered.problem
+    if answered.may_be_queued:
+        text += (
+            f"; the job may be in the queue: look for {made.job.name!r} with '{made.system.queue}' before "
+            f"you submit again; 'hpcbal cancel {shlex.quote(str(output))}' makes it end when it starts"
+        )
+    if ids:
+        text += f"; {len(ids)} of {len(made.commands)} runs are submitted: {' '.join(ids)}"
+    return text
 
 
 def _submit_comparison(made: Submission, ids: Sequence[str]) -> str | None:
@@ -339,41 +394,35 @@ def _submit_comparison(made: Submission, ids: Sequence[str]) -> str | None:
     text = render_compare(made.system, job, os.getcwd())
     write_atomic(job.script, text, durable=True)
     (command,) = made.system.submissions(job, job.script, text)
-    try:
-        return _number(made.system, command)
-    except ClusterError as error:
-        print_warning(
-            f"the runs are submitted, but not their comparison; later: hpcbal {words(job.compare)}: {error}"
-        )
-        return None
+    answered = submit(command, made.system.number)
+    if answered.number:
+        return answered.number
+    print_warning(
+        f"the runs are submitted, but not their comparison; later: hpcbal {words(job.compare)}: "
+        f"{answered.problem}"
+    )
+    return None
 
 
-def _number(system: System, command: Command) -> str:
-    done = answer_of(command)
-    number = system.number(done.stdout)
-    if not number:
-        raise ClusterError(
-            f"{command.words[0]} has ended well, but printed no number of a job: {done.said!r}; look into "
-            "the queue before you submit again"
-        )
-    return number
-
-
-def _record(made: Submission, task: tuple[str, ...], number: str) -> BatchRecord:
-    return BatchRecord(
-        system=made.system.name,
-        id=number,
-        submitted_s=time.time(),
-        directory=os.getcwd(),
-        script=made.job.script,
-        log=os.path.abspath(made.system.log_of(made.job.log, number)),
-        num_nodes=made.job.num_nodes,
-        ranks_per_node=made.job.ranks_per_node,
-        time_s=made.job.time_s,
-        max_restarts=made.job.max_restarts,
-        words=task,
-        why=made.needs.why,
-        cancel=made.job.cancel,
+def _intent(made: Submission, output: Path, task: tuple[str, ...]) -> Intent:
+    return Intent(
+        output,
+        BatchRecord(
+            system=made.system.name,
+            id="",
+            submitted_s=time.time(),
+            directory=os.getcwd(),
+            script=made.job.script,
+            log=os.path.abspath(made.job.log),
+            num_nodes=made.job.num_nodes,
+            ranks_per_node=made.job.ranks_per_node,
+            time_s=made.job.time_s,
+            max_restarts=made.job.max_restarts,
+            words=task,
+            why=made.needs.why,
+            cancel=made.job.cancel,
+            name=made.job.name,
+        ),
     )
 
 

@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import re
+import signal
 import subprocess
-from collections.abc import Mapping
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
 
 from hpcbal.cluster.systems.job import Command, Done
 from hpcbal.errors import ClusterError
@@ -12,25 +19,29 @@ from hpcbal.errors import ClusterError
 TIMEOUT_S = 120.0
 """A scheduler under load takes tens of seconds to answer."""
 
+PATIENCE_S = 10.0
+"""So long the number of a job is awaited when the user wants to go."""
+
+_LOOK_S = 0.2
+_NOT_SURE = re.compile(r"time(d)?[ -]?out|connection (reset|lost|closed)|no response", re.IGNORECASE)
+"""In refusals of schedulers that may have taken the job: `Socket timed out on send/recv operation`."""
+
 _OF_THIS_JOB = ("HPCBAL_CHAIN", "HPCBAL_END_FILE", "HPCBAL_END_TIME", "HPCBAL_TASK", "SLURM_RESTART_COUNT")
 _OF_ARRAYS = "SLURM_ARRAY_"
 """Variables of a job: one that is submitted from inside it inherits them, and would take them for its own."""
 
 
-def run_command(command: Command, timeout_s: float = TIMEOUT_S, *, in_english: bool = True) -> Done:
-    """Run a command of a scheduler.
+def run_command(command: Command, timeout_s: float = TIMEOUT_S) -> Done:
+    """Run a command of a scheduler that asks it or tells it something, in English.
 
     Args:
         command: the command.
         timeout_s: seconds that its answer may take, > 0.
-        in_english: whether it gets LC_ALL=C. What submits a job does not: the job inherits the variables,
-            without those of the job in which this process may run.
 
     Raises:
         ClusterError: if it is not here, or does not answer.
     """
     name = command.words[0]
-    inherited = {**os.environ, "LC_ALL": "C"} if in_english else _without_job(os.environ)
     try:
         done = subprocess.run(
             command.words,
@@ -39,16 +50,11 @@ def run_command(command: Command, timeout_s: float = TIMEOUT_S, *, in_english: b
             text=True,
             errors="replace",
             timeout=timeout_s,
-            env={**inherited, **command.environ},
+            env={**os.environ, "LC_ALL": "C", **command.environ},
             check=False,
         )
-    except FileNotFoundError:
-        raise ClusterError(
-            f"{name}: no such command on PATH; run hpcbal where jobs are submitted, or load the module of "
-            "the batch system"
-        ) from None
     except OSError as error:
-        raise ClusterError(f"{name}: cannot be started: {error.strerror or error}") from error
+        raise _not_started(name, error) from error
     except subprocess.TimeoutExpired:
         raise ClusterError(
             f"{name}: no answer within {timeout_s:.0f} s; the scheduler is busy or down, try again later"
@@ -57,6 +63,7 @@ def run_command(command: Command, timeout_s: float = TIMEOUT_S, *, in_english: b
 
 
 def _without_job(environ: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables that a new job inherits."""
     return {
         name: value
         for name, value in environ.items()
@@ -72,14 +79,127 @@ def try_command(command: Command) -> Done:
         return Done(127, "", str(error))
 
 
-def answer_of(command: Command) -> Done:
-    """Run a command that must succeed, such as one that submits a job.
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """The answer to a command that submits a job.
 
-    Raises:
-        ClusterError: if it is not here, does not answer, or ends with another code than 0.
+    Attributes:
+        number: identifier of the job; empty: not known.
+        problem: why not; empty if it is.
+        may_be_queued: whether the job may be in the queue, although its number is not known.
     """
-    done = run_command(command, in_english=False)
-    if done.code:
-        said = f": {done.said}" if done.said else ""
-        raise ClusterError(f"{command.words[0]} has refused, with code {done.code}{said}")
-    return done
+
+    number: str = ""
+    problem: str = ""
+    may_be_queued: bool = False
+
+
+def submit(
+    command: Command,
+    number: Callable[[str], str],
+    is_interrupted: Callable[[], bool] = lambda: False,
+    timeout_s: float = TIMEOUT_S,
+) -> Answered:
+    """Run a command that submits a job.
+
+    Args:
+        command: the command. It is in a process group of its own: Ctrl-C reaches this process only.
+        number: finds the identifier in what it has printed.
+        is_interrupted: whether the user wants to go; the answer is then awaited for PATIENCE_S only.
+        timeout_s: seconds that the answer may take, > 0.
+    """
+    name = command.words[0]
+    try:
+        process = _started(command)
+    except ClusterError as error:
+        return Answered(problem=str(error))
+    given: str | None = command.stdin or ""
+    begun_s, is_leaving = time.monotonic(), False
+    end_s = begun_s + timeout_s
+    while True:
+        try:
+            printed, said = process.communicate(given, timeout=_LOOK_S)
+            break
+        except subprocess.TimeoutExpired:
+            given = None
+        if is_interrupted() and not is_leaving:
+            is_leaving, end_s = True, min(end_s, time.monotonic() + PATIENCE_S)
+        if time.monotonic() >= end_s:
+            printed, said = _ended(process)
+            if found := number(printed):  # for example with an option that waits for the end of the job
+                return Answered(found)
+            waited = f"no answer within {time.monotonic() - begun_s:.0f} s"
+            return Answered(problem=f"{name}: {waited}", may_be_queued=True)
+    if found := number(printed):
+        return Answered(found)
+    done = Done(process.returncode, printed, said)
+    if not done.code:
+        problem = f"{name} has ended well, but printed no number of a job: {done.said!r}"
+        return Answered(problem=problem, may_be_queued=True)
+    shown = f": {done.said}" if done.said else ""
+    return Answered(
+        problem=f"{name} has refused, with code {done.code}{shown}",
+        may_be_queued=_NOT_SURE.search(done.said) is not None,
+    )
+
+
+def _started(command: Command) -> subprocess.Popen[str]:
+    try:
+        return subprocess.Popen(
+            command.words,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            errors="replace",
+            env={**_without_job(os.environ), **command.environ},
+            process_group=0,
+        )
+    except OSError as error:
+        raise _not_started(command.words[0], error) from error
+
+
+def _ended(process: subprocess.Popen[str]) -> tuple[str, str]:
+    """End a command and its children, and return what they have printed."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    try:
+        return process.communicate(timeout=PATIENCE_S)
+    except subprocess.TimeoutExpired as error:  # a process that has left the group holds the pipe
+        printed = error.stdout or b""
+        return printed.decode(errors="replace") if isinstance(printed, bytes) else printed, ""
+
+
+def _not_started(name: str, error: OSError) -> ClusterError:
+    if isinstance(error, FileNotFoundError):
+        return ClusterError(
+            f"{name}: no such command on PATH; run hpcbal where jobs are submitted, or load the module of "
+            "the batch system"
+        )
+    return ClusterError(f"{name}: cannot be started: {error.strerror or error}")
+
+
+class HeldSignals:
+    """Holds back the signals that end this process, while it is in a `with` block.
+
+    Attributes:
+        came: whether there was one.
+    """
+
+    def __init__(self) -> None:
+        self.came = False
+        self._before: dict[int, Any] = {}
+
+    def __enter__(self) -> HeldSignals:
+        if threading.current_thread() is threading.main_thread():
+            for each in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+                if signal.getsignal(each) is not signal.SIG_IGN:  # as under nohup
+                    self._before[each] = signal.signal(each, self._note)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for each, handler in self._before.items():
+            signal.signal(each, handler)
+
+    def _note(self, *_: object) -> None:
+        self.came = True

@@ -125,6 +125,7 @@ FLUX = System(
     name="flux",
     title="Flux",
     program="flux",
+    queue="flux jobs",
     launchers=("flux",),
     suffix=".flux",
     options=options,

@@ -266,6 +266,7 @@ class System:
         look: returns the facts about a site that the system tells.
         own_options: patterns of options that hpcbal itself gives and computes with, each with what says the
             same to `hpcbal submit`; they match at the beginning of an option and its value.
+        queue: the command by which users see their jobs in the queue.
         code_to_end: with which code a script ends that has stopped cleanly and does not come back.
     """
 
@@ -288,4 +289,5 @@ class System:
     numbers: tuple[str, ...] = ()
     look: Callable[[Run], SiteFacts] = lambda run: SiteFacts()
     own_options: Mapping[str, str] = field(default_factory=dict)
+    queue: str = ""
     code_to_end: Callable[[BatchJob], int] = lambda job: 75

@@ -143,6 +143,7 @@ LSF = System(
     name="lsf",
     title="LSF",
     program="bsub",
+    queue="bjobs",
     launchers=("mpirun", "jsrun"),
     suffix=".lsf",
     options=options,

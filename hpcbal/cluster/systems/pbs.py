@@ -171,6 +171,7 @@ PBS = System(
     name="pbs",
     title="PBS",
     program="qsub",
+    queue="qstat -u $USER",
     launchers=("mpirun", "mpiexec"),
     suffix=".pbs",
     options=options,

@@ -213,11 +213,15 @@ def _before(lines: Sequence[str]) -> str | None:
 
 
 def _after(lines: Sequence[str]) -> str | None:
-    """Return the site's lines behind a run, which change neither the script's variables nor its end."""
+    """Return the site's lines behind a run, which change neither the script's variables nor its end.
+
+    A job that one of them submits would inherit how often Slurm has started this one.
+    """
     if not lines:
         return None
     failed = 'echo "a line of after in the site file has failed with $? (last command: $BASH_COMMAND)" >&2'
-    return "\n".join(["set +e", "(", f"  trap '{failed}' ERR", *map(_line, lines), ")", "set -e"])
+    before = ["set +e", "(", f"  trap '{failed}' ERR", "  unset SLURM_RESTART_COUNT"]
+    return "\n".join([*before, *map(_line, lines), ")", "set -e"])
 
 
 def _line(text: str) -> str:

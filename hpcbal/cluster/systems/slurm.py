@@ -229,6 +229,7 @@ SLURM = System(
     name="slurm",
     title="Slurm",
     program="sbatch",
+    queue="squeue --me",
     launchers=("srun", "mpirun"),
     suffix=".sbatch",
     options=options,

@@ -219,7 +219,11 @@ _RULES = (
     _Rule("prune.min_epochs", _with_rule(ASHA, COMMITTEE), "with rule: asha or committee"),
     _Rule("prune.warmup_epochs", _with_rule(MEDIAN), "with rule: median"),
     _Rule("prune.min_peers", _with_rule(MEDIAN), "with rule: median"),
-    _Rule("prune.samples", _with_rule(COMMITTEE), "with rule: committee"),
+    _Rule(
+        "prune.samples",
+        lambda config: bool(config.combined[0]),
+        "with rule: committee, or search.for: committee",
+    ),
     _Rule("prune.tolerance", _with_rule(COMMITTEE), "with rule: committee"),
     _Rule("timeline.steps_per_pass", lambda config: config.timeline.max_bytes > 0, "with max_bytes above 0"),
 )

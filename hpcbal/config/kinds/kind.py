@@ -30,12 +30,14 @@ class Draft:
         problems: what was wrong so far.
         parts: fragments that are not in `full`, each with the section that checks it as far as possible.
         unknown_keys: top-level keys whose value could not be determined; an empty one is not an error.
+        idle: lines in the form of problems, for keys that have no effect and are not in `full`.
     """
 
     full: YamlNode
     problems: tuple[str, ...] = ()
     parts: tuple[tuple[YamlNode, type[BaseModel]], ...] = ()
     unknown_keys: frozenset[str] = frozenset()
+    idle: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -42,7 +42,7 @@ def draft_of_list(
     problems += apply_all([o for o in overrides if o.path.startswith(prefix)], full)
     unknown_keys = frozenset({listed.key} if expansion.problems or expansion.searches else ())
     parts = _parts(root.get("defaults"), expansion, listed, config, defaults)
-    return Draft(full, tuple(problems), parts, unknown_keys)
+    return Draft(full, tuple(problems), parts, unknown_keys, tuple(expansion.idle))
 
 
 def _seed_of(root: YamlNode) -> int:

@@ -24,6 +24,7 @@ from hpcbal.config.schema.prune import (
     OpenSearchConfig,
     PruneConfig,
     PruneOfDnns,
+    why_no_committee,
 )
 from hpcbal.config.schema.run import (
     MOST_BYTES,
@@ -493,6 +494,15 @@ class EnsembleConfig(RunConfig):
         """Number of folds of the training samples; 0: none."""
         return max((dnn.k_fold or 0 for dnn in self.dnns), default=0)
 
+    @property
+    def combined(self) -> tuple[str, tuple[DnnConfig, ...]]:
+        """The key for which rank 0 combines predictions during the run, and of which DNNs; empty if none."""
+        if self.prune.rule == COMMITTEE:
+            return "prune.rule", tuple(dnn for dnn in self.dnns if self.prune.covers(dnn.name))
+        if any(each.search.purpose == COMMITTEE for each in self.searches):
+            return "search.for", self.dnns
+        return "", ()
+
     @model_validator(mode="after")
     def _check_members(self) -> EnsembleConfig:
         numbers = sorted({dnn.k_fold for dnn in self.dnns if dnn.k_fold is not None})
@@ -522,6 +532,9 @@ class EnsembleConfig(RunConfig):
                 f"got {COMMITTEE}, allowed with search.sampler: tpe: {NO_RULE}, {ASHA}, {MEDIAN}, because "
                 "DNNs that are still to be proposed would hold up the others",
             )
+        key_of_search, combined = self.combined
+        if key_of_search == "search.for" and (problem := why_no_committee(combined)):
+            raise wrong("searches", f"search.for: {problem}; use for: best, or give the others their own run")
         if self.searches and self.schedule.profiling.rates is not None:
             raise wrong(
                 "schedule.profiling.rates",

@@ -89,6 +89,13 @@ class SearchConfig(Section):
         "slot is free, where results promise better ones (tree-structured Parzen estimator of optuna).",
         "random, tpe",
     )
+    purpose: Literal["best", "committee"] = key(
+        "best",
+        "For tpe: best proposes what promises the best DNN; committee, what promises to improve the "
+        "committee of the others most.",
+        "best, committee",
+        alias="for",
+    )
     startup: int = key(10, "For tpe: DNNs that are drawn at random first.", COUNT_ALLOWED, ge=1)
     seed: int | None = key(
         None, "Seed of the draws; null: the run's seed.", "null or a whole number, 0 or more", ge=0, lt=2**63
@@ -245,7 +252,9 @@ def _compares_one_metric(prune: PruneConfig, info: ValidationInfo) -> PruneConfi
     """Reject a rule that would compare, say, losses with accuracies."""
     dnns: tuple[DnnConfig, ...] = info.data.get("dnns", ())
     if prune.rule == COMMITTEE:
-        _form_a_committee(prune, [dnn for dnn in dnns if prune.covers(dnn.name)])
+        problem = why_no_committee([dnn for dnn in dnns if prune.covers(dnn.name)])
+        if problem:
+            raise wrong("rule", f"{problem}; list in prune.dnns those to be combined, or use another rule")
         return prune
     names: dict[tuple[str, str], list[str]] = {}
     for dnn in dnns:
@@ -261,25 +270,22 @@ def _compares_one_metric(prune: PruneConfig, info: ValidationInfo) -> PruneConfi
     return prune
 
 
-def _form_a_committee(prune: PruneConfig, dnns: Sequence[DnnConfig]) -> None:
-    """Reject DNNs whose predictions have no mean."""
+def why_no_committee(dnns: Sequence[DnnConfig]) -> str:
+    """Return why the predictions of DNNs have no mean, and what is allowed; empty if they have one."""
     several = [dnn.name for dnn in dnns if isinstance(dnn.loss, Mapping) and dnn.loss]
     if several:
-        raise wrong(
-            "rule",
-            f"got {COMMITTEE}, but {_some(several)} {'has' if len(several) == 1 else 'have'} several "
-            "outputs, allowed: DNNs with one output; use asha or median, or list other DNNs in prune.dnns",
-        )
+        has = "has" if len(several) == 1 else "have"
+        return f"got {COMMITTEE}, but {_some(several)} {has} several outputs, allowed: DNNs with one output"
     kinds: dict[str, list[str]] = {}
     for dnn in dnns:
         kinds.setdefault(predicted_by(dnn), []).append(dnn.name)
-    if len(kinds) > 1:
-        given = "; ".join(f"{kind}: {_some(names)}" for kind, names in kinds.items())
-        raise wrong(
-            "dnns",
-            f"the DNNs are combined with each other, but do not predict the same ({given}), allowed: only "
-            "classes, only labels, or only values, by their loss; list here those to be combined",
-        )
+    if len(kinds) < 2:
+        return ""
+    given = "; ".join(f"{kind}: {_some(names)}" for kind, names in kinds.items())
+    return (
+        f"got {COMMITTEE}, but the DNNs do not predict the same ({given}), allowed: only classes, only "
+        "labels, or only values, by their loss"
+    )
 
 
 def _some(names: list[str]) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import math
 import random
-from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import NormalDist
@@ -13,8 +12,9 @@ from statistics import NormalDist
 import numpy as np
 from numpy.typing import NDArray
 
-from hpcbal.ensembling import Loss, decoded, greedy_selection, log_loss_of_mean, squared_error_of_mean
+from hpcbal.ensembling import Loss, greedy_selection
 from hpcbal.ensembling.answers import TINY
+from hpcbal.ensembling.known import MOST_ROUNDS, KnownPredictions
 from hpcbal.errors import InputError
 from hpcbal.policies.loss_curve import future_log_loss
 from hpcbal.policies.pruning.rules import Candidate, Ruling
@@ -22,11 +22,8 @@ from hpcbal.policies.pruning.rules import Candidate, Ruling
 NUM_FUTURES = 32
 """Futures in which committees are compared."""
 
-MOST_ROUNDS = 10
-"""Rounds of the greedy selection in each of them."""
-
 MOST_ROWS = 24
-"""It is among so many, at most: those that are best alone."""
+"""The greedy selection in each of them is among so many, at most: those that are best alone."""
 
 LEAST_RATIO = 0.05
 """A loss is not taken to fall below this part of what it is."""
@@ -128,37 +125,19 @@ class Futures:
     @classmethod
     def of(cls, candidates: Sequence[Candidate]) -> Futures | None:
         """Return the futures of these DNNs; None if no predictions are known."""
-        known = {c.name: _rows_by_epoch(c) for c in candidates if not c.has_failed}
-        # Where a resumed run has other settings, predictions from before do not compare with those of now.
-        forms = Counter(next(reversed(rows.values()))[0] for rows in known.values() if rows)
-        if not forms:
+        known = KnownPredictions.of({c.name: (c.values, c.evidence) for c in candidates if not c.has_failed})
+        if known is None:
             return None
-        form = max(forms, key=lambda each: forms[each])
-        rows_of = {
-            name: {e: r for e, (its, r) in rows.items() if its == form} for name, rows in known.items()
-        }
-        # A DNN that predicts nothing that is a number is in no committee.
-        rows_of = {
-            name: {e: row for e, row in rows.items() if not np.isnan(row).all()}
-            for name, rows in rows_of.items()
-        }
-        members = [c for c in candidates if rows_of.get(c.name)]
-        if not members:
-            return None
-        best = [max(rows_of[c.name], key=lambda epoch: (c.values[epoch], -epoch)) for c in members]
-        now = np.array([rows_of[c.name][epoch] for c, epoch in zip(members, best, strict=True)])
-        is_usable = ~np.isnan(now).any(axis=0)
-        if not is_usable.any():
-            return None
-        now, scale = now[:, is_usable], _ERRORS if form[0] == "e" else _PROBABILITIES
+        members = [c for c in candidates if c.name in known.best]
+        now, scale = known.rows, _ERRORS if known.are_errors else _PROBABILITIES
         shared = _normal("", now.shape[1])
         least = min(float(scale.losses(row).mean()) for row in now)
         ends = {
-            index: _ends(candidate, rows_of[candidate.name], best[index], now[index], scale, shared, least)
-            for index, candidate in enumerate(members)
-            if candidate.is_live and candidate.epochs < candidate.max_epochs
+            index: _ends(c, known.by_epoch[c.name], known.best[c.name], now[index], scale, shared, least)
+            for index, c in enumerate(members)
+            if c.is_live and c.epochs < c.max_epochs
         }
-        return cls([c.name for c in members], now, ends, scale.combined(now.shape[1]))
+        return cls([c.name for c in members], now, ends, known.loss)
 
     def give_up(self, judged: Collection[str], tolerance: float) -> list[str]:
         """Give up the further training of DNNs that the committees do not need, and return their names.
@@ -223,34 +202,20 @@ class _Scale:
     Attributes:
         losses: the losses of items, from their evidence.
         evidence: evidence with other losses, from the losses and the evidence before.
-        combined: the loss of combined evidence, for a number of items.
     """
 
     losses: Callable[[_Array], _Array]
     evidence: Callable[[_Array, _Array], _Array]
-    combined: Callable[[int], Loss]
 
 
 _PROBABILITIES = _Scale(
     lambda row: -np.log(np.maximum(row, TINY)),
     lambda losses, row: np.exp(-losses),
-    lambda n: log_loss_of_mean,
 )
 _ERRORS = _Scale(
     np.square,
     lambda losses, row: np.sign(row) * np.sqrt(losses),
-    lambda n: squared_error_of_mean(np.zeros(n)),
 )
-
-
-def _rows_by_epoch(candidate: Candidate) -> dict[int, tuple[tuple[str, int], _Array]]:
-    """The known predictions after each epoch, from 0, with their form: letter and number of items."""
-    found = {}
-    for epoch, text in enumerate(candidate.evidence):
-        if text is not None:
-            letter, numbers = decoded(text)
-            found[epoch] = (letter, len(numbers)), numbers
-    return found
 
 
 def _ends(

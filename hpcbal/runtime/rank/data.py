@@ -20,7 +20,8 @@ from hpcbal.dataplane.cache import SampleCache
 from hpcbal.dataplane.neighbours import CacheWithNeighbours
 from hpcbal.dataplane.ring import NodeRing
 from hpcbal.dataplane.stream import StreamSpec
-from hpcbal.ensembling import Kind, WatchedItems, items_per_sample, refuse_soft_labels
+from hpcbal.ensembling import WatchedItems, items_per_sample
+from hpcbal.ensembling.evidence import OTHERWISE
 from hpcbal.errors import ClusterError, InputError
 from hpcbal.events.ensemble import WITHOUT_ROUNDS
 from hpcbal.policies.folds import PassParts
@@ -50,7 +51,8 @@ class StreamFacts:
         notes: what people should know about how the data was read.
         is_identified: whether the dataset has a fingerprint of its own, which enters `fingerprint`.
         fold_of: fold of each training sample, shape (num_train,); None if no DNN has folds.
-        watched: validation items whose predictions `prune.rule: committee` compares; None without that rule.
+        watched: validation items whose predictions are compared for a committee; None if none are, see
+            `EnsembleConfig.combined`.
     """
 
     spec: StreamSpec
@@ -121,40 +123,43 @@ class StreamFacts:
 
 
 def watched_items(config: EnsembleConfig, source: PreprocessedSamples) -> WatchedItems | None:
-    """Draw the validation items that the rule `committee` compares; None without that rule.
+    """Draw the validation items for which committees are compared during the run; None if none are.
 
     Raises:
         InputError: if there are no validation samples, or a sample has several labels, or shares of classes.
     """
-    compared = [dnn for dnn in config.dnns if config.prune.covers(dnn.name)]
-    if config.prune.rule != COMMITTEE or not compared:
+    wanted_by, compared = config.combined
+    if not compared:
         return None
     label = source.label_spec
     if label.parts:
         names = ", ".join(label.by_name)
         raise InputError(
-            f"prune.rule: got {COMMITTEE}, but a sample has several labels ({names}), allowed: one; use "
-            "rule: asha or median"
+            f"{wanted_by}: got {COMMITTEE}, but a sample has several labels ({names}), allowed: one; use "
+            f"{OTHERWISE[wanted_by]}"
         )
     if not source.num_validation:
         raise InputError(
-            f"prune.rule: got {COMMITTEE}, but there are no validation samples; set "
-            "data.validation_fraction, or use another rule"
+            f"{wanted_by}: got {COMMITTEE}, but there are no validation samples; set "
+            f"data.validation_fraction, or use {OTHERWISE[wanted_by]}"
         )
     kind = predicted_by(compared[0])
-    _refuse_shares(source, kind)
     per_sample = items_per_sample(label.shape, label.dtype, kind)
-    return WatchedItems.draw(kind, source.validation_ids, per_sample, config.prune.samples, config.seed)
+    watched = WatchedItems.draw(
+        kind, source.validation_ids, per_sample, config.prune.samples, config.seed, wanted_by
+    )
+    _refuse_shares(source, watched)
+    return watched
 
 
-def _refuse_shares(source: PreprocessedSamples, kind: Kind) -> None:
+def _refuse_shares(source: PreprocessedSamples, watched: WatchedItems) -> None:
     """Look at the labels of some validation samples before anything is trained."""
-    if np.dtype(source.label_spec.dtype).kind != "f" or kind != "classes":
+    if np.dtype(source.label_spec.dtype).kind != "f" or watched.kind != "classes":
         return
     for sample_id in source.validation_ids[:_FEW].tolist():
         with contextlib.suppress(BadSample):
             _, label = source.sample(sample_id, 0, training=False)
-            refuse_soft_labels(label[None], kind)
+            watched.refuse_soft_labels(label[None])
 
 
 @dataclass(frozen=True, slots=True)

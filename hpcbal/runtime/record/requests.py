@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping
+from typing import Literal
 
 from hpcbal.config import DnnConfig, EnsembleConfig
+from hpcbal.config.schema.prune import COMMITTEE, OpenSearchConfig
 from hpcbal.config.submission import (
     Submission,
     free_numbers,
@@ -14,7 +17,9 @@ from hpcbal.config.submission import (
     with_proposed,
 )
 from hpcbal.control import DnnState, Ensemble
+from hpcbal.control.pruning import signed
 from hpcbal.control.states import Leaving
+from hpcbal.ensembling.known import KnownPredictions, changes_by_each
 from hpcbal.errors import InputError
 from hpcbal.runtime.handoff.submissions import append_import_roots, next_number, write_submission
 from hpcbal.runtime.rank.data import StreamFacts
@@ -93,13 +98,13 @@ class Requests:
                 if not open_ones:
                     raise InputError("no search is open")
                 search = min(open_ones, key=lambda each: len(each.drawn))
-                results = [self._result_of(name, drawn) for name, drawn in search.drawn.items()]
                 dnns = self._ensemble.state.dnns
                 first = next((dnns[name] for name in search.drawn if name in dnns), None)
                 if first is None:
                     raise InputError(f"sweep {search.name}: none of its DNNs is in the run")
-                mode = first.spec.stop.mode
-                values = propose(search, results, self.config.seed, more_is_better=mode == "max")
+                more_is_better = search.search.purpose != COMMITTEE and first.spec.stop.mode == "max"
+                results = self._results_of(search)
+                values = propose(search, results, self.config.seed, more_is_better=more_is_better)
                 number_of_file = next_number(self._run)
                 number_of_dnn = next(free_numbers(search, names_of(self.config)))
                 joined = with_proposed(self.config, search, {number_of_dnn: values})
@@ -123,18 +128,49 @@ class Requests:
             for key, value in submission.drawn[name].items()
         }
 
-    def _result_of(self, name: str, drawn: Mapping[str, float | int]) -> Result:
+    def _results_of(self, search: OpenSearchConfig) -> list[Result]:
+        dnns = self._ensemble.state.dnns
+        if search.search.purpose == COMMITTEE:
+            curves = self._curves_for_committee()
+        else:
+            known = [dnns[name] for name in search.drawn if name in dnns]
+            curves = {d.spec.dnn_id: [each.metrics[d.spec.stop.monitor] for each in d.history] for d in known}
+        return [
+            Result(drawn, self._state_of(name), curves.get(name, ())) for name, drawn in search.drawn.items()
+        ]
+
+    def _curves_for_committee(self) -> dict[str, list[float]]:
+        """Return, in place of the monitored metric, how a DNN in its best epoch changes the committee's loss.
+
+        DNNs that still train are in no committee, so that nothing depends on how far they are.
+        """
+        dnns = self._ensemble.state.dnns
+        standing = {name: dnn for name, dnn in dnns.items() if self._state_of(name) in ("over", "early")}
+        known = KnownPredictions.of(
+            {
+                name: (
+                    [signed(each.metrics, dnn) for each in dnn.history],
+                    [each.evidence for each in dnn.history],
+                )
+                for name, dnn in standing.items()
+            }
+        )
+        if known is None:
+            return {}
+        changes = zip(known.best, changes_by_each(known.rows, known.loss), strict=True)
+        return {name: [math.nan] * (dnns[name].epochs - 1) + [change] for name, change in changes}
+
+    def _state_of(self, name: str) -> Literal["over", "early", "training", "failed"]:
         s = self._ensemble.state
         dnn, group = s.dnns.get(name), s.groups.get(name)
         if dnn is None or dnn.state is DnnState.FAILED:
-            return Result(drawn, "failed")
-        curve = [record.metrics[dnn.spec.stop.monitor] for record in dnn.history]
+            return "failed"
         leaving = None if group is None else group.leaving
         if dnn.state is DnnState.DONE or leaving is Leaving.CONVERGED:
-            return Result(drawn, "over", curve)
+            return "over"
         is_early = dnn.state in (DnnState.PRUNED, DnnState.STOPPED) or name in s.paused
         is_early |= leaving in (Leaving.PRUNED, Leaving.STOPPED, Leaving.PAUSED)
-        return Result(drawn, "early" if is_early else "training", curve)
+        return "early" if is_early else "training"
 
     def check_fits(self, dnn: DnnConfig) -> None:
         """Refuse a DNN that cannot train with the run's ring, see `StreamFacts.check_fits`."""

@@ -16,6 +16,7 @@ from hpcbal.checkpoint import BackgroundWriter
 from hpcbal.cluster.roles import SCHEDULER_RANK
 from hpcbal.comm.backoff import Backoff
 from hpcbal.comm.channel import Message
+from hpcbal.config.schema.prune import COMMITTEE
 from hpcbal.data.augmentation import Augmentation
 from hpcbal.dataplane.maker import BatchMaker
 from hpcbal.dataplane.reader import StreamReader
@@ -141,7 +142,8 @@ class GroupRound:
         if loaded.sums is not None:
             self._sums = EpochSums.from_array(loaded.sums)
         watched = self._facts.watched
-        if watched is not None and self._context.config.prune.covers(name):
+        prune = self._context.config.prune
+        if watched is not None and (prune.rule != COMMITTEE or prune.covers(name)):
             self._evidence = GroupEvidence(watched, name, loaded.saved.get(EVIDENCE_NAME))
         batches = self._open_batches(loaded.saved)
         if batches is None:  # all ranks were asked to stop while loading data

@@ -23,7 +23,8 @@ class BatchRecord:
 
     Attributes:
         system: name of its batch system, see `hpcbal.cluster.systems.SYSTEMS`.
-        id: identifier, as the system's commands take it; of a task of an array `12_3`.
+        id: identifier, as the system's commands take it; of a task of an array `12_3`. Empty: the job was
+            noted before its system was asked, and its number has not been noted since.
         submitted_s: when, in seconds of the Unix epoch.
         directory: where it was submitted, absolute; relative paths start there.
         script: its script, absolute.
@@ -37,6 +38,7 @@ class BatchRecord:
         continues: the job before it whose work it continues; empty for the first one.
         cancel: file of the output directory: while it exists, this job does not come back. Each submission
             has its own, which `hpcbal cancel` makes.
+        name: its name in the queue.
         is_over: whether it is known to have ended.
     """
 
@@ -54,7 +56,13 @@ class BatchRecord:
     why: tuple[str, ...] = ()
     continues: str = ""
     cancel: str = "batch.cancel"
+    name: str = ""
     is_over: bool = False
+
+    @property
+    def key(self) -> str:
+        """Return what names the job among those of its directory."""
+        return self.id or f"at {self.submitted_s!r}"
 
 
 def append_batch_job(directory: Path, record: BatchRecord) -> None:
@@ -73,7 +81,7 @@ def note_over(directory: Path, jobs: Sequence[str]) -> None:
 
     Args:
         directory: output directory of their run.
-        jobs: their identifiers.
+        jobs: their keys. One without a number has never been one, and is forgotten.
 
     Raises:
         OutputError: if it cannot be written.
@@ -109,14 +117,18 @@ def read_batch_jobs(directory: Path) -> list[BatchRecord]:
     found: dict[str, BatchRecord] = {}
     for line in lines:
         for job in over if isinstance(over := line.get("over"), list) else ():
-            if (ended := found.get(str(job))) is not None:
-                found[ended.id] = dataclasses.replace(ended, is_over=True)
+            ended = found.get(str(job))
+            if ended is not None and ended.id:
+                found[ended.key] = dataclasses.replace(ended, is_over=True)
+            elif ended is not None:
+                del found[ended.key]
         before = found.get(str(line.get("continues") or ""))
         known = {} if before is None else {**dataclasses.asdict(before), "is_over": False}
         record = _record({**known, **line})
         if record is not None:
-            found.pop(record.id, None)  # numbers recur: the last job is at the end
-            found[record.id] = record
+            found.pop(record.key, None)  # numbers recur: the last job is at the end
+            found.pop(dataclasses.replace(record, id="").key, None)  # its number is known now
+            found[record.key] = record
     return list(found.values())
 
 

@@ -6,11 +6,14 @@ import json
 import subprocess
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from hpcbal.cli.main import main
+from hpcbal.cli.submitting import submitting
+from hpcbal.cluster.systems import commands
 from hpcbal.config import load_config, resolved_yaml
 from hpcbal.telemetry.files.batch_jobs import read_batch_jobs
 from hpcbal.telemetry.files.run_directory import RunDirectory
@@ -246,6 +249,108 @@ def test_a_chain_of_jobs_waits_for_all_that_may_still_run(
     stand_in("scontrol", "echo JobState=CANCELLED")
     assert submit(*words)[0] == 0
     assert [record.is_over for record in read_batch_jobs(site / "runs/nets")] == [True] * 3 + [False]
+
+
+def test_a_job_is_noted_before_the_scheduler_is_asked(
+    site: Path, stand_in: Callable[[str, str], Path], submit: Run
+) -> None:
+    folder = site / "runs/nets"
+    stand_in("sbatch", f"/bin/cp {folder}/batch.jsonl {site}/seen; echo 12")
+    assert submit("a.yaml", "--time", "0:30")[0] == 0
+    intent = json.loads((site / "seen").read_text())
+    (record,) = read_batch_jobs(folder)
+    assert (intent["id"], intent["name"], record.id) == ("", "nets", "12")
+    assert record.submitted_s == intent["submitted_s"]
+    stand_in("scontrol", "echo JobState=COMPLETED")
+    stand_in("sbatch", f"/bin/rm {folder}/batch.jsonl; /bin/mkdir {folder}/batch.jsonl; echo 13")
+    code, _, said = submit("a.yaml", "--time", "0:30")
+    assert (code, "job 13 is submitted to Slurm, but not noted: runs/nets/batch.jsonl" in said) == (2, True)
+
+
+@pytest.mark.parametrize("signal", ["INT", "TERM"])
+def test_a_job_that_is_submitted_while_the_user_goes_is_noted(
+    site: Path, stand_in: Callable[[str, str], Path], submit: Run, signal: str
+) -> None:
+    stand_in("sbatch", f"kill -{signal} $PPID; /bin/sleep 0.3; echo 12")
+    code, _, said = submit("a.yaml", "--time", "0:30")
+    assert (code, said.startswith("submitted 12 to Slurm\n")) == (130, True)
+    assert said.endswith("hpcbal: interrupted\n")
+    assert [record.id for record in read_batch_jobs(site / "runs/nets")] == ["12"]
+
+
+@pytest.mark.parametrize(
+    ("answer", "problem"),
+    [
+        ("exec /bin/sleep 60", "sbatch: no answer within"),
+        ("echo welcome", "sbatch has ended well, but printed no number of a job: 'welcome'"),
+        (
+            "echo 'sbatch: error: Batch job submission failed: Socket timed out on send/recv' >&2; exit 1",
+            "sbatch has refused, with code 1: sbatch: error: Batch job submission failed: Socket timed out",
+        ),
+    ],
+)
+def test_a_job_that_may_be_in_the_queue_is_remembered(
+    site: Path,
+    stand_in: Callable[[str, str], Path],
+    submit: Run,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    answer: str,
+    problem: str,
+) -> None:
+    if "sleep" in answer:
+        monkeypatch.setattr(submitting, "submit", partial(commands.submit, timeout_s=0.4))
+    calls = stand_in("sbatch", answer)
+    words = ("a.yaml", "--time", "0:30")
+    code, _, said = submit(*words)
+    assert (code, said.startswith(f"hpcbal: {problem}")) == (2, True)
+    assert (
+        "the job may be in the queue: look for 'nets' with 'squeue --me' before you submit again; 'hpcbal "
+        "cancel runs/nets' makes it end when it starts" in said
+    )
+    assert main(["status", "runs/nets"]) == 0
+    assert "its number is not known: 'hpcbal submit' is still at work" in capsys.readouterr().out
+    stand_in("sbatch", "echo 13")
+    code, _, said = submit(*words)
+    assert (code, "and submit again" in said, len(calls.read_text().splitlines())) == (2, True, 1)
+    assert main(["cancel", "runs/nets"]) == 2
+    assert capsys.readouterr().err.endswith("; it ends when it starts\n")
+    starting = ["launcher", "--starting", "--output", "runs/nets", "--job", "12", "--mark"]
+    assert main([*starting, "batch.cancel"]) == 75
+    assert submit(*words)[0] == 0
+    assert [record.id for record in read_batch_jobs(site / "runs/nets")] == ["", "13"]
+    (site / "runs/nets/batch.cancel").unlink()
+    assert main([*starting, "batch.cancel"]) == 0, "a job whose number is not known notes it at its start"
+    assert [record.id for record in read_batch_jobs(site / "runs/nets")] == ["13", "12"]
+
+
+def test_a_command_that_prints_a_number_and_does_not_end_has_submitted_a_job(
+    site: Path, stand_in: Callable[[str, str], Path], submit: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(submitting, "submit", partial(commands.submit, timeout_s=2.0))
+    stand_in("sbatch", "echo 12; exec /bin/sleep 60")
+    code, shown, _ = submit("a.yaml", "--time", "0:30")
+    assert (code, shown.startswith("submitted 12 to Slurm")) == (0, True)
+
+
+def test_of_two_submissions_at_once_the_first_one_goes_on(
+    site: Path, stand_in: Callable[[str, str], Path], submit: Run
+) -> None:
+    """The second one begins when the first one has looked: here, when it asks for earlier jobs."""
+    stand_in("sbatch", "echo 12")
+    stand_in("scontrol", "echo JobState=COMPLETED")
+    assert submit("a.yaml", "--time", "0:30")[0] == 0
+    first = (
+        (site / "runs/nets/batch.jsonl").read_text().splitlines()[0].replace('"batch.cancel"', '"b.cancel"')
+    )
+    (site / "first").write_text(first.replace('"submitted_s": ', '"submitted_s": 1') + "\n")
+    stand_in("scontrol", f"/bin/cat {site}/first >>{site}/runs/nets/batch.jsonl; echo JobState=COMPLETED")
+    calls = stand_in("sbatch", "echo 13")
+    code, _, said = submit("a.yaml", "--time", "0:30")
+    assert (code, "runs/nets: another job was submitted for it just now" in said) == (2, True)
+    assert len(calls.read_text().splitlines()) == 1
+    assert [record.id for record in read_batch_jobs(site / "runs/nets")] == ["12", ""]
+    assert not (site / "runs/nets/batch-2.sh").exists()
 
 
 def test_a_job_behind_one_that_would_submit_itself_again_is_refused(

@@ -59,7 +59,7 @@ def test_the_reference_holds_exactly_the_keys_of_the_schema() -> None:
     plain = {k for k in plain if not k.startswith(("data.validation.", "data.test."))}  # likewise: null
     plain = {k for k in plain if not k.startswith("searches.")}  # likewise: `sweeps` fill it
     sweeps = {f"sweeps.{key}" for key in ("name", "model", *DnnConfig.sweep_keys)}
-    search = {f"sweeps.search.{key}" for key in SearchConfig.model_fields}
+    search = {f"sweeps.search.{f.alias or key}" for key, f in SearchConfig.model_fields.items()}
     assert (
         written
         == plain | operations | moved | set(EnsembleConfig.file_only_keys) | {"defaults"} | sweeps | search

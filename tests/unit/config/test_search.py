@@ -201,3 +201,23 @@ def test_a_search_that_proposes_nothing_is_warned_of(tmp_path: Path) -> None:
         load_config(path, warn=warned.append)
         found.append([line for line in warned if "none is proposed: give more than startup (10)" in line])
     assert [len(lines) for lines in found] == [0, 1]
+
+
+def test_keys_that_only_proposals_use_are_warned_of(tmp_path: Path) -> None:
+    path, found = tmp_path / "run.yaml", []
+    head = HEAD.replace("-{learning_rate}NAME", "")
+    for keys in ("", "sampler: tpe, ", "for: best, startup: 10, "):
+        text = f"samples: 11, space: {SPACE}"
+        text = f"for: committee, startup: 5, {keys}{text}" if "best" not in keys else keys + text
+        path.write_text(f"{head}    search: {{{text}}}\n", "utf-8")
+        warned: list[str] = []
+        load_config(path, warn=warned.append)
+        found.append({line.partition("search.")[2] for line in warned if "only with sampler: tpe" in line})
+    assert found == [
+        {
+            "for: got 'committee', which has an effect only with sampler: tpe",
+            "startup: got 5, which has an effect only with sampler: tpe",
+        },
+        set(),
+        set(),
+    ]

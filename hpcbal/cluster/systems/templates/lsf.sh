@@ -28,6 +28,7 @@ is_signalled=1
 read_numbers() { # of the job and its task in an array, and where it was submitted
   job=$LSB_JOBID submit_dir=$LS_SUBCWD task=${LSB_JOBINDEX#0} # 0: no array
   [[ -z $task ]] || job=$LSB_JOBID.$task
+  id=$LSB_JOBID${task:+[$task]}
 }
 @general@
 @general@read_words() {

@@ -28,18 +28,22 @@ is_signalled=1
 read_numbers() { # of the job and its task in an array, and where it was submitted
   job=$SLURM_JOB_ID submit_dir=$SLURM_SUBMIT_DIR task=${SLURM_ARRAY_TASK_ID:-}
   [[ -z $task ]] || job=${SLURM_ARRAY_JOB_ID}_$task
+  id=$job
   ((${SLURM_RESTART_COUNT:-0})) || is_first=1
 }
 @general@
 @general@read_words() { # the number of a task may be that of the whole array
-@general@  words=("${@//%j/$SLURM_JOB_ID}")
+@general@  given=("$@") words=("${@//%j/$SLURM_JOB_ID}")
 @general@  [[ -n $task ]] || return 0
 @general@  words=("${words[@]//%A/$SLURM_ARRAY_JOB_ID}")
 @general@  words=("${words[@]//%a/$task}")
 @general@}
 
 folder_of_script() { # Slurm runs a copy of this script; the original may lie in a clone that has the environment
-  scontrol show job "$job" | sed -n 's/^ *Command=\([^ ]*\).*/\1/p'
+  local command
+  command=$(scontrol show job "$job" | sed -n 's/^ *Command=//p')
+@submitted@  printf '%s' "$command"
+@general@  printf '%s' "${command%" ${given[*]}"}" # a path may have spaces, too
 }
 
 set_launch() { # the line that `hpcbal plan` shows, with this job's nodes, tasks, cores and GPUs

@@ -159,6 +159,28 @@ def test_a_committee_needs_dnns_that_predict_the_same(tmp_path: Path) -> None:
         load_config(path)
 
 
+def test_a_search_for_the_committee_needs_dnns_that_predict_the_same(tmp_path: Path) -> None:
+    search = "{sampler: tpe, for: committee, samples: 9, startup: 2, space: {seed: {integers: [1, 9]}}}"
+    more = f'  - {{name: "c-{{sample}}", model: "hpcbal.models:softmax", search: {search}}}\n'
+    path = tmp_path / "run.yaml"
+    path.write_text(f"{HEAD}{more}prune: {{samples: 9}}\n", encoding="utf-8")
+    warnings: list[str] = []
+    config = load(path, warn=warnings.append)
+    assert config.combined == ("search.for", config.dnns)
+    assert not warnings
+    for own, text in (
+        ("mse", "do not predict the same (classes: a-1, a-2, c-0 and 1 more; values: b-1, b-2)"),
+        ("{x: mse, y: mse}", "b-1, b-2 have several outputs"),
+    ):
+        head = HEAD.replace('{name: "b-{seed}",', f'{{name: "b-{{seed}}", loss: {own},')
+        path.write_text(f"{head}{more}", encoding="utf-8")
+        with pytest.raises(ConfigError) as caught:
+            load_config(path)
+        (problem,) = caught.value.problems
+        assert f"searches: search.for: got committee, but {'the DNNs ' * (own == 'mse')}{text}" in problem
+        assert problem.endswith("; use for: best, or give the others their own run")
+
+
 def test_a_committee_may_watch_different_metrics(tmp_path: Path) -> None:
     text = HEAD.replace('{name: "b-{seed}",', '{name: "b-{seed}", stop: {monitor: val_loss},')
     path = tmp_path / "run.yaml"

@@ -118,3 +118,26 @@ def test_shares_of_classes_are_refused_before_anything_is_trained() -> None:
     assert len(watched(1.0)) == 20
     with pytest.raises(InputError, match="give shares to several classes, allowed: one class each"):
         watched(0.7)
+
+
+def test_a_search_for_the_committee_names_its_own_key() -> None:
+    dnn = {"model": "m:net", "batch_size": 4, "optimizer": {"name": "sgd", "learning_rate": 0.1}}
+    dnn |= {"name": "n-0", "stop": {"max_epochs": 1}, "loss": "categorical_crossentropy"}
+    search = {"sampler": "tpe", "for": "committee", "samples": 9, "space": {"seed": {"integers": [1, 9]}}}
+    sweep = {"name": "n-{sample}", "search": search, "dnn": {}, "drawn": {"n-0": {"seed": 1}}}
+    config = EnsembleConfig.model_validate(
+        {"data": {"dataset": "m:data"}, "dnns": [dnn], "searches": [sweep]}
+    )
+
+    def watched(share: float, fraction: float) -> Any:
+        return watched_items(
+            config, PreprocessedSamples(Labelled(share), (), seed=1, validation_fraction=fraction)
+        )
+
+    assert len(watched(1.0, 0.5)) == 20
+    with pytest.raises(InputError, match=r"search.for: committee: labels .*; use for: best"):
+        watched(0.7, 0.5)
+    with pytest.raises(
+        InputError, match=r"search.for: got committee, but there are no validation .* for: best"
+    ):
+        watched(1.0, 0.0)

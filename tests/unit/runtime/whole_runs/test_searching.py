@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from hpcbal.cli.main import main
 from hpcbal.config import load_ensemble
 from hpcbal.config.schema.prune import OpenSearchConfig
 from hpcbal.config.submission import with_expected
+from hpcbal.ensembling import encoded
+from hpcbal.ensembling.known import KnownPredictions, changes_by_each
 from hpcbal.errors import InputError
 from hpcbal.runtime.record import requests
 from hpcbal.runtime.roles import scheduler
@@ -40,12 +44,20 @@ def looks_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(scheduler, "LOOK_INTERVAL_S", 0.0)
 
 
-def use(lab: Any, paradigm: str = "global", output: str = "out", own: str = "a", **sections: Any) -> None:
+def use(
+    lab: Any,
+    paradigm: str = "global",
+    output: str = "out",
+    own: str = "a",
+    purpose: str = "best",
+    **sections: Any,
+) -> None:
     def with_rates(config: dict[str, Any]) -> None:
         names = {f"net-{number}": {1: 5e5, 2: 9e5} for number in range(NUM_FIRST)}
         config["backend"]["rates"] |= {**names, own: {1: 4e5, 2: 7.8e5}}
 
-    lab.use(paradigm, output, dnns=[lab.dnn(own, 1)], sweeps=[SWEEP], change=with_rates, **sections)
+    sweep = {**SWEEP, "search": {**SWEEP["search"], "for": purpose}}
+    lab.use(paradigm, output, dnns=[lab.dnn(own, 1)], sweeps=[sweep], change=with_rates, **sections)
     lab.at_steps([], lambda: None)
 
 
@@ -76,11 +88,23 @@ def test_every_sample_is_proposed_and_trained(lab: Any, paradigm: str, capsys: A
     assert lab.run() == 0, "nothing is left to do"
 
 
-def test_stops_and_deaths_change_no_proposal(lab: Any) -> None:
-    use(lab, output="calm")
-    assert lab.run() == 0
+def test_stops_and_deaths_change_no_proposal(lab: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[list[Result]] = []
+
+    def noted(search: OpenSearchConfig, results: list[Result], seed: int, *, more_is_better: bool) -> Any:
+        assert not more_is_better, "the loss of a committee, not the accuracy"
+        told.append(results)
+        return propose(search, results, seed, more_is_better=more_is_better)
+
+    use(lab, output="calm", purpose="committee")
+    with monkeypatch.context() as patch:
+        patch.setattr(requests, "propose", noted)
+        assert lab.run() == 0
+    assert any(each.state == "over" for each in told[-1])
+    for each in told[-1]:
+        assert [math.isfinite(value) for value in each.curve] == [False, True] * (each.state == "over")
     calm = drawn(lab)
-    use(lab)
+    use(lab, purpose="committee")
     lab.stop_at(8, rank=2)
     lab.kill_when(lambda: len(lab.events("dnn-added")) > 0)
     lab.stop_at(2, rank=1)
@@ -144,6 +168,26 @@ def test_proposals_follow_from_seed_and_results_alone_and_get_better() -> None:
     assert sum(each.drawn["w"] == 1 for each in found[8:]) > 11, "more than a third is of the best kind"
     turned = propose(search, [Result(r.drawn, "over", [-r.curve[0]]) for r in found], 1, more_is_better=False)
     assert turned == propose(search, found, 1, more_is_better=True)
+
+
+def test_for_a_committee_proposals_go_where_its_members_are_weak() -> None:
+    search = search_of(space={"w": {"choice": ["even", "odd"]}}, **{"for": "committee"})
+    is_even, known, states = np.arange(60) % 2 == 0, {}, {}
+    for number in range(20):
+        knows_even = number % 4 > 0
+        losses = np.where(is_even == knows_even, 0.05 if knows_even else 0.3, 2.0) + 0.001 * number
+        known[str(number)] = [-float(losses.mean())], [encoded(np.exp(-losses), "classes")]
+        states[str(number)] = {"w": int(not knows_even)}
+    found = KnownPredictions.of(known)
+    assert found is not None
+    changes = changes_by_each(found.rows, found.loss)
+
+    def odd_ones(values: list[float]) -> int:
+        results = [Result(own, "over", [value]) for own, value in zip(states.values(), values, strict=True)]
+        return sum(propose(search, results, seed, more_is_better=False)["w"] == 1 for seed in range(10))
+
+    assert odd_ones([-values[0] for values, _ in known.values()]) <= 3, "each alone is worse"
+    assert odd_ones(changes) >= 7
 
 
 def test_dnns_that_failed_or_are_outside_of_the_space_teach_nothing() -> None:

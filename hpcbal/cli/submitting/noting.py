@@ -1,0 +1,123 @@
+"""Note a submission in the output directories before its batch system is asked, so that no job is unknown.
+
+The note is also the lock between two submissions: the first one in the file of a directory goes on.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Mapping, Sequence, Set
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from hpcbal.cluster.systems import SYSTEMS
+from hpcbal.errors import InputError, OutputError
+from hpcbal.telemetry.files.atomic_file import output_error, remove_quietly
+from hpcbal.telemetry.files.batch_jobs import BatchRecord, append_batch_job, note_over, read_batch_jobs
+
+
+@dataclass(frozen=True, slots=True)
+class Intent:
+    """A job that is about to be submitted.
+
+    Attributes:
+        output: the output directory of its run.
+        record: the job, without a number.
+    """
+
+    output: Path
+    record: BatchRecord
+
+
+def keys_of(output: Path) -> frozenset[str]:
+    """Return the keys of the jobs that an output directory knows."""
+    return frozenset(record.key for record in read_batch_jobs(output))
+
+
+def note_intents(intents: Sequence[Intent], seen: Mapping[Path, Set[str]], script: Path) -> None:
+    """Note jobs before they are submitted.
+
+    Args:
+        intents: the jobs.
+        seen: by output directory, keys of the jobs that it knew when it was looked at.
+        script: their script, which is removed if they cannot be noted.
+
+    Raises:
+        InputError: if another submission was noted before, and after the directory was looked at.
+        OutputError: if nothing can be written.
+    """
+    noted: list[Intent] = []
+    try:
+        for intent in intents:
+            append_batch_job(intent.output, intent.record)
+            noted.append(intent)
+            keys = [record.key for record in read_batch_jobs(intent.output)]
+            if (
+                intent.record.key not in keys
+                or set(keys[: keys.index(intent.record.key)]) - seen[intent.output]
+            ):
+                raise InputError(
+                    f"{intent.output}: another job was submitted for it just now; see 'hpcbal status', and "
+                    "submit again"
+                )
+    except BaseException:
+        withdraw(noted, script)
+        raise
+
+
+def withdraw(intents: Sequence[Intent], script: Path, *, is_used: bool = False) -> None:
+    """Forget jobs that were not submitted; where that cannot be noted, their numbers stay unknown.
+
+    Args:
+        intents: the jobs.
+        script: their script, which is removed.
+        is_used: whether other jobs have it.
+    """
+    if not is_used:
+        remove_quietly(script)
+    for intent in intents:
+        with contextlib.suppress(OutputError):
+            note_over(intent.output, [intent.record.key])
+
+
+def numbered(record: BatchRecord, number: str) -> BatchRecord:
+    """Return a job that was noted without a number with it, and with its log."""
+    return replace(record, id=number, log=SYSTEMS[record.system].log_of(record.log, number))
+
+
+def note_started(output: Path, mark: str, number: str) -> None:
+    """Note the number of a job that has started, if it is not known.
+
+    Args:
+        output: output directory of its run.
+        mark: its file for `hpcbal cancel`.
+        number: its number.
+
+    Raises:
+        OutputError: if it cannot be written.
+    """
+    for record in read_batch_jobs(output):
+        if not record.id and record.cancel == mark:
+            append_batch_job(output, numbered(record, number))
+
+
+def write_script(path: Path, text: str) -> None:
+    """Write a new script.
+
+    Raises:
+        OutputError: if it cannot be written.
+        InputError: if it is there: another submit has begun at the same time.
+    """
+    try:
+        with open(path, "x", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+    except FileExistsError:
+        raise InputError(
+            f"{path}: is there: another 'hpcbal submit' has begun just now; submit again"
+        ) from None
+    except OSError as error:
+        remove_quietly(path)
+        raise output_error(path, error) from error
