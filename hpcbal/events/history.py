@@ -156,10 +156,13 @@ def shows_more_better(name: str) -> bool:
 def main_metric(names_by_job: Iterable[Iterable[str]]) -> str:
     """The metric by which jobs are compared, without prefix: the first one that all jobs have, else the loss.
 
+    A count, such as `num_nonzero`, is none: neither more nor less of it is better.
+
     Args:
         names_by_job: names of the metrics of each job, in order, with or without the prefix.
     """
     named = [list(dict.fromkeys(map(base_name, names))) for names in names_by_job]
     named = [names for names in named if names]
     shared = set(named[0]).intersection(*named[1:]) if named else set()
-    return next((name for name in (named[0] if named else []) if name in shared and name != LOSS), LOSS)
+    compared = (name for name in (named[0] if named else []) if name in shared and name != LOSS)
+    return next((name for name in compared if not name.startswith("num_")), LOSS)

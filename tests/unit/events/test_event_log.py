@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hpcbal.events.event_log import MAX_LINE, NUM_SHOWN, NUM_SHOWN_PER_SUBJECT, EventLog, MachineError
+from hpcbal.events.history import main_metric
 
 
 @dataclass(frozen=True)
@@ -82,3 +83,8 @@ def test_the_events_of_a_subject_are_its_latest_in_their_order(blocks: list[str]
     own = [str(i) for block, i in kept if block == "b1"][-NUM_SHOWN_PER_SUBJECT:]
     assert [event.text for event in log.of("b1")] == own
     assert log.num_dropped == len(blocks) - len(kept)
+
+
+def test_a_count_is_no_metric_by_which_jobs_are_compared() -> None:
+    assert main_metric([["loss", "num_nonzero"]]) == "loss"
+    assert main_metric([["loss", "num_nonzero", "val_r2"]]) == "r2"
