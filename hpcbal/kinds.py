@@ -6,6 +6,7 @@ module is loaded when its part is first asked for, so a verb that only reads fil
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from importlib import import_module
@@ -156,3 +157,6 @@ JOBS = Kind("jobs", "a run of many jobs on the same machines")
 KINDS: Mapping[str, Kind] = {kind.name: kind for kind in (ENSEMBLE, PARAMSERVER, JOBS)}
 DEFAULT_KIND = ENSEMBLE.name
 """The kind of a file that does not name one."""
+
+MEMBER_NAME = re.compile(r"(.+)-fold([1-9]\d*)")
+"""The name of a member of folds: that of its DNN, and the number of the fold that it leaves out."""

@@ -31,7 +31,7 @@ def run(args: argparse.Namespace) -> int:
     from hpcbal.config.load import load_joining
     from hpcbal.config.submission import joining_problems, names_of, submission_yaml
     from hpcbal.errors import ConfigError, InputError
-    from hpcbal.kinds import ENSEMBLE
+    from hpcbal.kinds import ENSEMBLE, JOBS
     from hpcbal.runtime.handoff.submissions import next_number, with_submitted, write_submission
     from hpcbal.telemetry.files.run_directory import RunDirectory
     from hpcbal.telemetry.views.kinds import kind_of
@@ -40,7 +40,10 @@ def run(args: argparse.Namespace) -> int:
 
     directory, status = RunDirectory(args.directory), read_status(args.directory)
     if kind_of(status) is not ENSEMBLE:
-        raise InputError(f"{args.directory}: {kind_of(status).what}, allowed: the output of a run of DNNs")
+        other = "; a job joins with hpcbal submit-job" if kind_of(status) is JOBS else ""
+        raise InputError(
+            f"{args.directory}: {kind_of(status).what}, allowed: the output of a run of DNNs{other}"
+        )
     of_file = load_of_kind(EnsembleConfig, directory.config)
     roots = list(dict.fromkeys([str(args.file.resolve().parent), os.getcwd()]))
     is_going = not has_ended(status) and death_note(status) is None

@@ -151,14 +151,15 @@ def submission_yaml(
         search, drawn: see `Submission`.
     """
     key, values = listed_of(config).key, yaml.safe_load(resolved_yaml(config))
-    found: dict[str, Any] = {
+    found: dict[str, Any] = {"search": search} if search else {}
+    found |= {
         "import_roots": [*import_roots],
         key: [item for item in values[key] if item["name"] not in known],
     }
     if isinstance(config, EnsembleConfig):
         found["rates"] = {n: own for n, own in values["backend"]["rates"].items() if n not in known}
     if search:
-        found |= {"search": search, "drawn": drawn or {}}
+        found["drawn"] = drawn or {}
     text: str = yaml.dump(found, Dumper=Dumper, sort_keys=False, allow_unicode=True, width=100)
     return text
 
@@ -176,6 +177,10 @@ def read_submission(path: Path, listed: Listed) -> Submission:
         rates = BackendConfig.model_validate({"rates": values.get("rates", {})}).rates
         search, drawn = str(values.get("search", "")), dict(values.get("drawn", {}))
     except (KeyError, TypeError, AttributeError, ValidationError) as error:
+        if isinstance(values, dict) and values.get("search"):
+            raise ConfigError(
+                [f"{path}: damaged, and was written by a search; remove it: the search proposes again"]
+            ) from error
         verb = "hpcbal submit-job" if listed is JOBS else "hpcbal add"
         raise ConfigError(
             [

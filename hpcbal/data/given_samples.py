@@ -143,7 +143,10 @@ def _shown(item: Any, reading: Reading | None) -> str:
     """Return what the sample of an item is, as far as it has one."""
     for columns, _ in _forms(item, reading):
         with contextlib.suppress(UnusableSampleError):
-            return kind_of(sample_of(item if columns is None else columns.sample_part(item)))
+            sample = sample_of(item if columns is None else columns.sample_part(item))
+            if isinstance(sample, bytes | bytearray | memoryview):
+                return "encoded images, such as the files of a folder"
+            return kind_of(sample)
     return kind_of(item)
 
 

@@ -140,7 +140,7 @@ class PassFacts:
     """Size of a dataset.
 
     Attributes:
-        num_train, num_validation: samples of a pass.
+        num_train, num_validation: samples of a pass; with folds, these validate all training samples, too.
         ring_samples: samples that the ring holds.
         kept: what a cache of decoded samples keeps; None: unknown.
         hit_rate: share of the samples that the cache of one node holds, 0..1; 0 if it is unknown.
@@ -168,6 +168,8 @@ def _drawn_facts(config: EnsembleConfig, num_train: int, num_validation: int) ->
         from hpcbal.data.split import numbers_drawn  # not at the top: it takes long to load
 
         num_train, num_validation = numbers_drawn(num_train, num_validation, config.data.max_samples)
+    if config.num_folds:  # each pass has the training samples once more, to validate members on them
+        num_validation += num_train
     return PassFacts(num_train, num_validation, 2 * config.dataplane.block_samples)
 
 

@@ -49,6 +49,7 @@ from hpcbal.events.history import (
     is_more_better,
     shows_more_better,
 )
+from hpcbal.kinds import MEMBER_NAME
 
 if TYPE_CHECKING:
     from hpcbal.events.members import StopRule
@@ -447,6 +448,12 @@ class DnnConfig(Section):
             raise wrong("fold", f"got {self.fold}, allowed: {most}")
         if self.k_fold is not None and self.fold is None:
             raise wrong("fold", "got nothing beside k_fold, allowed: k_fold in the file, or a fold, too")
+        if self.fold is None and MEMBER_NAME.fullmatch(self.name):
+            raise wrong(
+                "name",
+                f"got {self.name}, allowed without k_fold: a name that does not end like those of its "
+                "members; results would show it as one of several folds",
+            )
         return self
 
     @model_validator(mode="after")

@@ -170,20 +170,21 @@ def evaluate_run(
 def _facts(
     run: TrainedRun, data: EvaluationData, outcomes: Mapping[str, Outcome], ensemble: str
 ) -> dict[str, Any]:
-    """Return the facts that a file of predictions holds beside them."""
+    """Return the facts that a file of predictions holds beside them; how they are calibrated, if they are."""
     outcome = next(iter(outcomes.values()))
     shares = [1.0 / len(run.dnns)] * len(run.dnns)
     if ensemble == "greedy" and outcome.selection is not None:
         shares = list(outcome.selection.weights)
     kinds = {output or "output": predicted_by(of_output(run.dnns[0], output)) for output in outcomes}
     fitted = outcome.fitted.together[0 if len(run.dnns) == 1 else ENSEMBLES.index(ensemble)]
+    name = "half_width" if "values" in kinds.values() else "temperature"
     return {
         "run": run.config.name,
         "data": data.samples.name,
         "members": {dnn.name: share for dnn, share in zip(run.dnns, shares, strict=True) if share},
         "predicts": kinds,
         "classes": list(class_names(data.trained.dataset) or ()),
-        ("half_width" if "values" in kinds.values() else "temperature"): fitted,
+        **({} if fitted is None else {name: fitted}),
     }
 
 

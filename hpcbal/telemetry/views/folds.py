@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import re
 import statistics
 from collections.abc import Mapping
 
+from hpcbal.kinds import MEMBER_NAME
 from hpcbal.telemetry.views.table import number_text
-
-_MEMBER = re.compile(r"(.+)-fold([1-9]\d*)")
-"""The name of a member, see `config.kinds.listing`."""
 
 
 def fold_sentences(scores: Mapping[str, float | None], score: str) -> list[str]:
@@ -21,7 +18,7 @@ def fold_sentences(scores: Mapping[str, float | None], score: str) -> list[str]:
     """
     found: dict[str, list[float]] = {}
     for name, value in scores.items():
-        member = _MEMBER.fullmatch(name)
+        member = MEMBER_NAME.fullmatch(name)
         if member is not None and value is not None:
             found.setdefault(member[1], []).append(value)
     return [

@@ -159,12 +159,21 @@ def test_a_name_is_submitted_once_even_at_the_same_time(tmp_path: Path) -> None:
 def test_a_damaged_submission_is_told_once_and_stops_the_next_start(tmp_path: Path) -> None:
     run = run_of(tmp_path)
     run.submissions.mkdir()
-    for name, text in (("c", "jobs: 3"), ("d", "{"), ("e", "")):
+    for name, text in (("c", "jobs: 3"), ("d", "{"), ("e", ""), ("f", "search: s")):
         (run.submissions / f"{name}.yaml").write_text(text)
     watch = SubmissionWatch(run, JOBS, ("a", "b"))
     found, problems = watch.look()
-    assert (found, len(problems)) == ([], 3)
+    assert (found, len(problems)) == ([], 4)
+    assert problems[3].endswith("written by a search; remove it: the search proposes again")
     assert "c.yaml: damaged, allowed: a file that 'hpcbal submit-job' has written" in problems[0]
     assert watch.look() == ([], [])
     with pytest.raises(ConfigError, match="damaged"):
         with_submitted(jobs_config(run.config), run)
+
+
+def test_add_names_the_verb_for_jobs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run, file = run_of(tmp_path), file_of(tmp_path / "more.yaml", "c")
+    assert main(["add", str(run.root), str(file)]) == 2
+    assert (
+        "allowed: the output of a run of DNNs; a job joins with hpcbal submit-job" in capsys.readouterr().err
+    )

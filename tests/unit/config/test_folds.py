@@ -9,6 +9,7 @@ import pytest
 from hpcbal.config import EnsembleConfig, load_config
 from hpcbal.config.load import resolved_yaml
 from hpcbal.errors import ConfigError
+from hpcbal.planning.scenario import facts_of_data, known_facts
 
 HEAD = "defaults: {optimizer: {name: sgd, learning_rate: 0.1}, batch_size: 32, stop: {max_epochs: 2}}\n"
 
@@ -56,6 +57,7 @@ def test_members_are_validated_without_validation_samples(tmp_path: Path) -> Non
     [
         ("dnns: [{name: a, model: m:f, k_fold: 1}]", "k_fold: got 1, allowed: null or a whole number from 2"),
         ("dnns: [{name: a, model: m:f, k_fold: 2, fold: 3}]", r"fold: got 3, allowed: 1 to k_fold \(2\)"),
+        ("dnns: [{name: a-fold1, model: m:f}]", "got a-fold1, allowed without k_fold: a name that does not"),
         ("dnns: [{name: a, model: m:f, fold: 1}]", "fold: got 1, allowed: leave it out without k_fold"),
         (
             "dnns: [{name: a, model: m:f, k_fold: 2}, {name: b, model: m:f, k_fold: 3}]",
@@ -83,3 +85,15 @@ def test_members_are_validated_without_validation_samples(tmp_path: Path) -> Non
 def test_what_cannot_have_folds_is_refused(tmp_path: Path, text: str, problem: str) -> None:
     with pytest.raises(ConfigError, match=problem):
         load(tmp_path, text + "\n")
+
+
+def test_predictions_count_that_all_training_samples_are_validated(tmp_path: Path) -> None:
+    data = "data: {dataset: hpcbal.data:digits, validation_fraction: 0.2}"
+    text = f"dnns: [{{name: a, model: m:f, k_fold: 2}}]\n{data}\n"
+    folds = load(tmp_path, text)
+    facts, plain = known_facts(folds), known_facts(load(tmp_path, text.replace(", k_fold: 2", "")))
+    assert facts is not None
+    assert plain is not None
+    assert facts.num_train == plain.num_train == 1438
+    assert facts.num_validation == plain.num_validation + 1438
+    assert facts_of_data(folds).num_validation == facts.num_validation

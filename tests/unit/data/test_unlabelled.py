@@ -73,6 +73,7 @@ def test_what_a_callable_returns_needs_no_labels(monkeypatch: pytest.MonkeyPatch
         ("x.npy", {"path": 1}, "--data-args: got path, allowed for .*: nothing"),
         ("x.txt", {}, r"allowed: a folder of images, an image, a file that ends in \.h5"),
         ("wrong.npy", {}, r"--data: got an array of shape \(5,\) .*, allowed: arrays of shape \(2, 2, 1\)"),
+        ("photos", {}, r"--data: got encoded images, .*, allowed: arrays of shape \(2, 2, 1\)"),
         ("two.npz", {}, "holds a, b, allowed: one array, or one named x"),
         ("damaged.npy", {}, "cannot be read as a file of NumPy"),
     ],
@@ -82,6 +83,8 @@ def test_other_data_are_refused(tmp_path: Path, name: str, args: Any, problem: s
     np.save(tmp_path / "wrong.npy", np.zeros((4, 5)))
     np.savez(tmp_path / "two.npz", a=X, b=X)
     (tmp_path / "x.txt").touch()
+    (tmp_path / "photos").mkdir()
+    (tmp_path / "photos" / "a.png").write_bytes(b"any")
     (tmp_path / "damaged.npy").write_bytes(b"nothing")
     with pytest.raises(DataError, match=problem):
         open_unlabelled(str(tmp_path / name), args, ARRAYS)
