@@ -57,7 +57,7 @@ watch_end() { # nobody signals this shell before the limit: it does so itself, a
 
 note_next() { # the job that continues this one, by what the command that submits it has printed
   [[ -n $output ]] || return 0
-  "${CONTAINER[@]}" hpcbal launcher --continues "$id" --system "$1" --log "$log" --output "$output" <<<"$2" ||
+  "${CONTAINER[@]}" hpcbal launcher --continues "$id" --system "$1" --log "${log-}" --output "$output" <<<"$2" ||
     echo "the job is submitted again, but its number is not noted ($1: $2): 'hpcbal status' and 'hpcbal cancel'" \
       "do not know it" >&2
 }

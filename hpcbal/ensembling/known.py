@@ -79,7 +79,7 @@ class KnownPredictions:
 def changes_by_each(rows: Evidence, loss: Loss) -> list[float]:
     """Return by how much each DNN, added to the committee of all others, changes its loss; less is better.
 
-    Not the loss itself is returned: that of the others is largest without the best DNN, which would seem bad.
+    The loss itself would not do: without the best DNN the others' committee is poor, so the best would seem bad.
 
     Args:
         rows: of each DNN, shape (num_dnns, n).
