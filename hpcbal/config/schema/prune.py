@@ -107,16 +107,6 @@ class SearchConfig(Section):
         min_length=1,
     )
 
-    @model_validator(mode="after")
-    def _check_startup(self) -> SearchConfig:
-        if self.sampler != "tpe" and self.startup != type(self).model_fields["startup"].default:
-            raise wrong(
-                "startup",
-                f"got {self.startup}, allowed with sampler: tpe only, as with {self.sampler} all DNNs are "
-                "there from the start; remove the key, or add sampler: tpe",
-            )
-        return self
-
     @property
     def num_first(self) -> int:
         """How many DNNs there are from the start."""

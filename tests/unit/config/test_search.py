@@ -154,10 +154,6 @@ def test_distributions_are_even() -> None:
             "{samples: 2, space: {lr: {uniform: [0, 1]}}}",
             "unknown key (did you mean 'optimizer.learning_rate'?)",
         ),
-        (
-            "{samples: 9, startup: 3, space: {args.a: {choice: [1, 2]}}}",
-            "startup: got 3, allowed with sampler: tpe only",
-        ),
         ("{samples: 2, space: {name: {choice: [a]}}}", "allowed: keys of a DNN other than name"),
         (
             "{samples: 2, sapce: {}, space: {args.a: {choice: [1]}}}",
