@@ -124,7 +124,9 @@ def _is_over(status: AnyStatus | None, jobs: Sequence[JobInQueue], now: float) -
     """Whether nothing more will happen: the run has ended, and no batch job continues it, or may do so."""
     from hpcbal.telemetry.views.status import death_note, has_ended
 
-    is_live = any(job.is_live or (job.may_be_live and job.can_be_asked_for) for job in jobs)
+    is_live = any(
+        job.is_live or (job.may_be_live and job.can_be_asked_for and not job.record.is_over) for job in jobs
+    )
     if status is None:
         return not is_live
     if status["phase"] == "finished":

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from hpcbal.config import DataplaneConfig, EnsembleConfig
     from hpcbal.data.source import PreprocessedSamples
 
+_ANY_BYTES = 2**62
 MIN_CELLS = 2
 """With fewer cells, producing and reading would take turns."""
 
@@ -70,9 +71,9 @@ class StreamSpec:
         Without rounds, the ring is only there to measure rates, each on one batch, and has room for that,
         whatever `dataplane.ring_bytes` is.
         """
-        spec = cls.of_source(source, config.dataplane)
         if config.schedule.paradigm not in WITHOUT_ROUNDS:
-            return spec
+            return cls.of_source(source, config.dataplane)
+        spec = cls.of_source(source, config.dataplane.model_copy(update={"ring_bytes": _ANY_BYTES}))
         most = min(max(dnn.batch_size for dnn in config.dnns), spec.num_positions)
         return replace(spec, ring_bytes=spec.bytes_to_read(most))
 

@@ -74,13 +74,14 @@ class TemperatureTally:
         return TemperatureTally(self.count + other.count, self.nll + other.nll)
 
     def temperature(self) -> float:
-        """Return the temperature with the least negative log-likelihood, 1/16 to 16; 1 without items.
+        """Return the temperature with the least negative log-likelihood, 1/16 to 16.
 
+        It is 1 without items, and if a likelihood is not a number.
         Of equally good ones it is the one nearest to 1: equal probabilities stay as they are.
         It is right to 1 %: it lies at the minimum of the parabola through the best of the tried ones and its
         neighbours, over the logarithm of the temperature.
         """
-        if not self.count:
+        if not self.count or not np.isfinite(self.nll).all():
             return 1.0
         equal = np.flatnonzero(self.nll <= self.nll.min() * (1.0 + _EQUAL))
         best = int(equal[np.abs(_LOG_TEMPERATURES[equal]).argmin()])

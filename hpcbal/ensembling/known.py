@@ -79,7 +79,8 @@ class KnownPredictions:
 def changes_by_each(rows: Evidence, loss: Loss) -> list[float]:
     """Return by how much each DNN, added to the committee of all others, changes its loss; less is better.
 
-    The loss itself would not do: without the best DNN the others' committee is poor, so the best would seem bad.
+    The loss itself would not do: without the best DNN the others' committee is poor, so that one would seem
+    bad.
 
     Args:
         rows: of each DNN, shape (num_dnns, n).

@@ -262,7 +262,7 @@ def test_two_starts_that_are_stopped_before_they_get_further_end_the_job(site: S
 def test_a_signal_that_comes_with_the_start_is_ignored_once(site: Site, script: str) -> None:
     """With a time limit that is not longer than the lead of the signal."""
     site.add("squeue", "date -d '300 seconds' +%FT%T")
-    site.add("srun", f'echo "end $SLURM_JOB_END_TIME" >>"$CALLS"; {STOPS_CLEANLY}')
+    site.add("srun", f'echo "end $HPCBAL_END_TIME" >>"$CALLS"; {STOPS_CLEANLY}')
     job = site.start(script, "a.yaml")
     wait_for_file(site.folder / "started")
     assert abs(int(site.called("end")[0]) - time.time() - 300) < 60, "the run stops by itself before"

@@ -116,6 +116,8 @@ def ask_for(records: Sequence[BatchRecord], run: Run | None = None) -> list[JobI
 
 def _doubt(record: BatchRecord) -> str:
     """Return a sentence about a job that was noted before its system was asked, and not since."""
+    if record.is_over:
+        return "its number is not known; it was cancelled, and ends when it starts"
     return (
         "its number is not known: 'hpcbal submit' is still at work, was ended, or got no answer; if it is in "
         f"the queue, '{SYSTEMS[record.system].queue}' shows it as {record.name!r}"

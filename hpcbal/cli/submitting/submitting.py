@@ -25,7 +25,7 @@ from hpcbal.cluster.systems.script import check_site_options, render, render_com
 from hpcbal.config import resolved_yaml
 from hpcbal.config.site import SiteConfig, check_launcher, load_site
 from hpcbal.config.source.meant import did_you_mean
-from hpcbal.errors import ClusterError, InputError, OutputError
+from hpcbal.errors import ClusterError, HpcbalError, InputError, OutputError
 from hpcbal.kinds import JOBS, KINDS
 from hpcbal.processes import say
 from hpcbal.telemetry.claim.directory import make_output, refuse_other_run
@@ -306,7 +306,7 @@ def _submitted(made: Submission) -> Answer:
         lines.append(f"look: hpcbal status {shlex.quote(job.outputs[0])}{more}")
         values["ids"] = ids
         if job.is_array and not held.came:
-            values["compare"] = _submit_comparison(made, ids)
+            values["compare"] = _submit_comparison(made, ids, lambda: held.came)
             if values["compare"] is not None:
                 lines.append(f"then: job {values['compare']} writes {made.folder / 'compare.html'}")
     if held.came:
@@ -370,7 +370,9 @@ def _refusal(made: Submission, answered: Answered, ids: Sequence[str], output: P
     return text
 
 
-def _submit_comparison(made: Submission, ids: Sequence[str]) -> str | None:
+def _submit_comparison(
+    made: Submission, ids: Sequence[str], is_interrupted: Callable[[], bool]
+) -> str | None:
     """Submit the small job that compares the runs of an array when all of them have ended.
 
     Returns:
@@ -391,10 +393,13 @@ def _submit_comparison(made: Submission, ids: Sequence[str]) -> str | None:
         after=tuple(ids),
         site=made.job.site,
     )
-    text = render_compare(made.system, job, os.getcwd())
-    write_atomic(job.script, text, durable=True)
-    (command,) = made.system.submissions(job, job.script, text)
-    answered = submit(command, made.system.number)
+    try:
+        text = render_compare(made.system, job, os.getcwd())
+        write_atomic(job.script, text, durable=True)
+        (command,) = made.system.submissions(job, job.script, text)
+        answered = submit(command, made.system.number, is_interrupted)
+    except HpcbalError as error:
+        answered = Answered(problem=str(error))
     if answered.number:
         return answered.number
     print_warning(

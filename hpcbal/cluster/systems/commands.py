@@ -7,6 +7,7 @@ import os
 import re
 import signal
 import subprocess
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -113,15 +114,14 @@ def submit(
         process = _started(command)
     except ClusterError as error:
         return Answered(problem=str(error))
-    given: str | None = command.stdin or ""
     begun_s, is_leaving = time.monotonic(), False
     end_s = begun_s + timeout_s
     while True:
         try:
-            printed, said = process.communicate(given, timeout=_LOOK_S)
+            printed, said = process.communicate(timeout=_LOOK_S)
             break
         except subprocess.TimeoutExpired:
-            given = None
+            pass  # look whether the user wants to go
         if is_interrupted() and not is_leaving:
             is_leaving, end_s = True, min(end_s, time.monotonic() + PATIENCE_S)
         if time.monotonic() >= end_s:
@@ -145,16 +145,20 @@ def submit(
 
 def _started(command: Command) -> subprocess.Popen[str]:
     try:
-        return subprocess.Popen(
-            command.words,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            errors="replace",
-            env={**_without_job(os.environ), **command.environ},
-            process_group=0,
-        )
+        # A file, not a pipe: the command reads it as slowly as it likes, and nobody has to feed it.
+        with tempfile.TemporaryFile() as given:
+            given.write((command.stdin or "").encode())
+            given.seek(0)
+            return subprocess.Popen(
+                command.words,
+                stdin=given,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+                errors="replace",
+                env={**_without_job(os.environ), **command.environ},
+                process_group=0,
+            )
     except OSError as error:
         raise _not_started(command.words[0], error) from error
 

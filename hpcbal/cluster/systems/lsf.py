@@ -170,6 +170,7 @@ LSF = System(
         r"-oo?\b": "--output, the directory in which the log lies",
         r"-cwd\b": "cd, because relative paths start where hpcbal submit runs",
         r"-K\b": "hpcbal status --watch",
+        r"-I[sp]?\b": "bsub -Is with a shell, and hpcbal run in it",
     },
     # LSF cannot be asked to stop to repeat a job that ends with 75.
     code_to_end=lambda job: 1 if job.max_restarts else 75,

@@ -215,12 +215,13 @@ def _before(lines: Sequence[str]) -> str | None:
 def _after(lines: Sequence[str]) -> str | None:
     """Return the site's lines behind a run, which change neither the script's variables nor its end.
 
-    A job that one of them submits would inherit how often Slurm has started this one.
+    A job that one of them submits would inherit of which array this one is, and how often Slurm has started
+    it.
     """
     if not lines:
         return None
     failed = 'echo "a line of after in the site file has failed with $? (last command: $BASH_COMMAND)" >&2'
-    before = ["set +e", "(", f"  trap '{failed}' ERR", "  unset SLURM_RESTART_COUNT"]
+    before = ["set +e", "(", f"  trap '{failed}' ERR", '  unset SLURM_RESTART_COUNT "${!SLURM_ARRAY_@}"']
     return "\n".join([*before, *map(_line, lines), ")", "set -e"])
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import fcntl
 import math
 import os
 from collections.abc import Callable, Mapping, Sequence
@@ -10,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from hpcbal.telemetry.files.atomic_file import make_own_directory, output_error, to_jsonable
+from hpcbal.telemetry.files.atomic_file import make_own_directory, output_error, own_file, to_jsonable
 from hpcbal.telemetry.files.json_lines import encode_line, open_to_append, read_json_lines, write_all
 from hpcbal.telemetry.files.run_directory import RunDirectory
 
@@ -93,9 +95,12 @@ def _append(directory: Path, values: Mapping[str, Any]) -> None:
     path = RunDirectory(directory).batch_jobs
     try:
         make_own_directory(directory)
-        with open_to_append(path) as file:
-            write_all(file, encode_line({"format": FORMAT, **values}))
-            os.fsync(file.fileno())
+        with open(path, "ab", opener=own_file) as turn:  # a script and a command may write at once
+            with contextlib.suppress(OSError):  # a file system may have no locks
+                fcntl.flock(turn, fcntl.LOCK_EX)
+            with open_to_append(path) as file:
+                write_all(file, encode_line({"format": FORMAT, **values}))
+                os.fsync(file.fileno())
     except OSError as error:
         raise output_error(path, error) from error
 

@@ -14,6 +14,7 @@ import pytest
 from hpcbal.cli.main import main
 from hpcbal.cli.submitting import submitting
 from hpcbal.cluster.systems import commands
+from hpcbal.cluster.systems.job import Command
 from hpcbal.config import load_config, resolved_yaml
 from hpcbal.telemetry.files.batch_jobs import read_batch_jobs
 from hpcbal.telemetry.files.run_directory import RunDirectory
@@ -267,6 +268,11 @@ def test_a_job_is_noted_before_the_scheduler_is_asked(
     assert (code, "job 13 is submitted to Slurm, but not noted: runs/nets/batch.jsonl" in said) == (2, True)
 
 
+def test_a_scheduler_may_read_a_large_script_slowly() -> None:
+    words = ("/bin/bash", "-c", "/bin/sleep 0.5; /usr/bin/wc -c")
+    assert commands.submit(Command(words, stdin=300_000 * "x"), str.strip).number == "300000"
+
+
 @pytest.mark.parametrize("signal", ["INT", "TERM"])
 def test_a_job_that_is_submitted_while_the_user_goes_is_noted(
     site: Path, stand_in: Callable[[str, str], Path], submit: Run, signal: str
@@ -315,6 +321,8 @@ def test_a_job_that_may_be_in_the_queue_is_remembered(
     assert (code, "and submit again" in said, len(calls.read_text().splitlines())) == (2, True, 1)
     assert main(["cancel", "runs/nets"]) == 2
     assert capsys.readouterr().err.endswith("; it ends when it starts\n")
+    assert main(["status", "runs/nets", "--watch", "--json"]) == 0  # nobody can say more of it
+    assert "it was cancelled, and ends when it starts" in capsys.readouterr().out
     starting = ["launcher", "--starting", "--output", "runs/nets", "--job", "12", "--mark"]
     assert main([*starting, "batch.cancel"]) == 75
     assert submit(*words)[0] == 0
@@ -548,6 +556,10 @@ def test_runs_are_noted_also_if_what_follows_is_refused(
     code, shown, said = submit("a.yaml", "--time", "0:30", "--array", "seeds=0-1", "--output", "out")
     assert (code, "submitted 12 to Slurm" in shown) == (0, True)
     assert "not their comparison; later: hpcbal compare out/seed-0 out/seed-1 --html out/compare.html" in said
+    stand_in("sbatch", "echo 14; /bin/mkdir -p new/compare.sh")
+    code, shown, said = submit("a.yaml", "--time", "0:30", "--array", "seeds=0-1", "--output", "new")
+    assert (code, "submitted 14 to Slurm" in shown) == (0, True)
+    assert "the runs are submitted, but not their comparison" in said
     stand_in("flux", "[[ $HPCBAL_TASK == 1 ]] && echo f1 || exit 1")
     code, _, said = submit(
         "a.yaml", "--system", "flux", "--time", "0:30", "--array", "seeds=0-1", "--output", "more"

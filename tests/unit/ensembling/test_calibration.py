@@ -90,6 +90,10 @@ def test_a_temperature_at_its_bound_is_told_from_others() -> None:
     assert not is_at_bound(None)
 
 
+def test_without_likelihoods_that_are_numbers_nothing_is_calibrated() -> None:
+    assert TemperatureTally(3, np.full(49, np.nan)).temperature() == 1.0
+
+
 def test_probabilities_that_say_nothing_keep_their_temperature() -> None:
     rows = np.full((30, 3), 1.0 / 3.0)
     for right in (np.zeros(30, np.int64), np.arange(30) % 3):

@@ -57,12 +57,12 @@ set_launch() { # the line that `hpcbal plan` shows, with this job's nodes, tasks
 read_end() {
   lead=$(sed -n 's/^#SBATCH --signal[= ]//p' "$0" | tail -n 1) # the last one wins
   lead=$(sed -n 's/^B:\(SIG\)\?USR2@\([0-9]*\).*/\2/p' <<<"$lead")
-  if [[ -z ${SLURM_JOB_END_TIME:-} ]]; then # Slurm before 23.02
+  end=${SLURM_JOB_END_TIME:-}
+  if [[ -z $end ]]; then # Slurm before 23.02
     end=$(squeue -hj "$job" -o %e 2>/dev/null) || true
-    SLURM_JOB_END_TIME=$(date -d "${end:-none}" +%s 2>/dev/null) || true
-    export SLURM_JOB_END_TIME
+    end=$(date -d "${end:-none}" +%s 2>/dev/null) || true
   fi
-  end=${SLURM_JOB_END_TIME:-0}
+  end=${end:-0}
 }
 
 come_back() { scontrol requeue "$job"; }
