@@ -2,7 +2,7 @@
 
     python bench/bench_search.py --json search.json
 
-27 models of the digits, of which the first 8 are drawn at random; 40 seeds. Proposals and their values are
+27 models of the digits, the first 8 drawn at random; 40 seeds. Proposals and their values are
 those of a run (`hpcbal.searching`, `hpcbal.ensembling.known`); the models are trained here, one after
 another. A model is a ridge regression on random features of some pixels: it takes milliseconds, so that there
 can be many seeds. `--models networks` trains small networks with PyTorch instead, which takes a minute for a

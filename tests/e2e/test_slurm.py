@@ -78,6 +78,8 @@ def test_jobs_that_are_stopped_or_lose_a_rank_go_on_and_learn_the_same(cluster: 
     assert re.search(
         r"lost communication with a remote daemon(.*\n)+.*Remote daemon: .* on node n\d", signalled.log
     )
-    # Usually rank 5; but srun ends the others in the same moment, and who sees which death first is a race.
-    named = re.findall(r"rank \d+ \(\w+, pid \d+\) on host .* died without", killed.log)
-    assert len(named) == 1, killed.log
+    # srun ends the others in the same moment, so a death that it caused may be reported in place of rank 5's;
+    # then its own messages, to which the report points, name rank 5.
+    (named,) = re.findall(r"rank (\d+) \(\w+, pid \d+\) on host .* died without", killed.log)
+    by_srun = re.search(r"srun: error: n\d: tasks? (\S*[,-])?5: Killed", killed.log)
+    assert named == "5" or (by_srun and "see the launcher's messages" in killed.log), killed.log

@@ -138,7 +138,7 @@ def jobs_in_queue(directory: Path, run: Run | None = None) -> list[JobInQueue]:
 
 
 def own_jobs(directory: Path) -> list[BatchRecord]:
-    """Return the batch jobs of a run, the last one at the end; not those of a run of which it is a copy.
+    """Return the batch jobs of a run, the last one at the end; a copied directory has none of the original's.
 
     A job whose number is not known, and that was cancelled, ends when it starts, and counts as over.
 

@@ -33,7 +33,7 @@ _OF_ARRAYS = "SLURM_ARRAY_"
 
 
 def run_command(command: Command, timeout_s: float = TIMEOUT_S) -> Done:
-    """Run a command of a scheduler that asks it or tells it something, in English.
+    """Run a scheduler's command other than a submission; its answer is in English.
 
     Args:
         command: the command.
@@ -117,11 +117,9 @@ def submit(
     begun_s, is_leaving = time.monotonic(), False
     end_s = begun_s + timeout_s
     while True:
-        try:
+        with contextlib.suppress(subprocess.TimeoutExpired):  # then it is still at work
             printed, said = process.communicate(timeout=_LOOK_S)
             break
-        except subprocess.TimeoutExpired:
-            pass  # look whether the user wants to go
         if is_interrupted() and not is_leaving:
             is_leaving, end_s = True, min(end_s, time.monotonic() + PATIENCE_S)
         if time.monotonic() >= end_s:

@@ -215,8 +215,7 @@ def _before(lines: Sequence[str]) -> str | None:
 def _after(lines: Sequence[str]) -> str | None:
     """Return the site's lines behind a run, which change neither the script's variables nor its end.
 
-    A job that one of them submits would inherit of which array this one is, and how often Slurm has started
-    it.
+    A job that one of them submits would inherit this job's array and its number of restarts.
     """
     if not lines:
         return None
