@@ -496,7 +496,7 @@ class EnsembleConfig(RunConfig):
 
     @property
     def combined(self) -> tuple[str, tuple[DnnConfig, ...]]:
-        """The key that makes rank 0 combine predictions, and the DNNs that predict; empty if there is none."""
+        """The key that makes rank 0 combine predictions, and the DNNs that predict; empty if none."""
         if self.prune.rule == COMMITTEE:
             return "prune.rule", tuple(dnn for dnn in self.dnns if self.prune.covers(dnn.name))
         if any(each.search.purpose == COMMITTEE for each in self.searches):
