@@ -1,6 +1,6 @@
 """Compare the decoding and resizing of JPEGs with `tf.data` and with the fastest bare loops, on one core.
 
-    pip install simplejpeg opencv-python-headless
+    pip install simplejpeg opencv-python-headless   # both are there after scripts/test.sh
     python bench/bench_decode.py --json out.json
 
 Files of 500x375 pixels, quality 90, are made of noise with the spectrum of photographs, and a contrast that
