@@ -112,12 +112,37 @@ def _text(directory: Path, status: AnyStatus | None, jobs: Sequence[JobInQueue],
     text = (
         f"{directory}: has not begun" if status is None else render_status(status, now, comes_back=comes_back)
     )
+    if status is not None and (line := _joins_later(directory, status)):
+        text = f"{text.rstrip()}\n\n{line}"
     if jobs:
         from hpcbal.cli.submitting.queue import line_of
 
         logs = [f"log: {job.record.log}" for job in jobs if status is None and job.phase is Phase.ENDED]
         text = "\n".join((text.rstrip("\n"), "", *(line_of(job, now) for job in jobs), *logs))
     return printable(text.rstrip("\n"))
+
+
+def _joins_later(directory: Path, status: AnyStatus) -> str:
+    """Return a line about what has joined since the last start ended, and is not in its status; else ''."""
+    from hpcbal.telemetry.files.run_directory import RunDirectory
+    from hpcbal.telemetry.views.status import death_note, has_ended
+
+    files = RunDirectory(directory)
+    if not files.submissions.is_dir() or not (has_ended(status) or death_note(status) is not None):
+        return ""
+    from hpcbal.config.listed import DNNS, JOBS
+    from hpcbal.errors import ConfigError
+    from hpcbal.runtime.handoff.submissions import submissions_of
+
+    content: dict[str, Any] = {**status}
+    listed = DNNS if DNNS.key in content else JOBS
+    try:
+        items = [item for each in submissions_of(files, listed) for item in each.items]
+    except ConfigError as error:  # the next start refuses it, too
+        return str(error)
+    known = {each["name"] for each in content[listed.key]}
+    names = [item.name for item in items if item.name not in known]
+    return f"to join at the next start: {', '.join(names)}" if names else ""
 
 
 def _is_over(status: AnyStatus | None, jobs: Sequence[JobInQueue], now: float) -> bool:

@@ -142,7 +142,7 @@ def join(file: YamlNode, run: EnsembleConfig, path: str) -> EnsembleConfig:
     if foreign:
         what = "belongs to the run, and a DNN that joins cannot change it; remove the key"
         raise ConfigError([node.problem(what) for node in foreign])
-    known = parse_yaml(resolved_yaml(run), "", fixed_where="config.yaml of the run")
+    known = parse_yaml(resolved_yaml(run), "", fixed_where="the run's configuration")
     draft = kind.draft(YamlNode({**file.value, "seed": known.value["seed"]}, file.where, file.key), [])
     new = draft.full.get("dnns")
     if new is None:

@@ -35,6 +35,7 @@ from hpcbal.control.states import STATE_WHEN_SAVED, DnnState, Leaving, Phase
 from hpcbal.control.stopping import stop_at_pass_end, stop_waiting
 from hpcbal.errors import InputError
 from hpcbal.events.ensemble import (
+    WITHOUT_ROUNDS,
     ChooseSchedule,
     EpochDone,
     GroupPlan,
@@ -105,8 +106,11 @@ def profile_or_train(ensemble: Ensemble) -> list[Instruction]:
         return next_round(ensemble)
     if measures_in_rounds(ensemble.settings, ensemble.cluster.num_slots):
         return next_round(ensemble)
+    to_measure = s.live_ids()
+    if ensemble.given.paradigm in WITHOUT_ROUNDS:  # then the ring has room for the batches of these only
+        to_measure = [spec.dnn_id for spec in ensemble.origin_specs if spec.dnn_id in s.live]
     jobs = missing_jobs(
-        s.live_ids(), list(s.dnns), s.rates, ensemble.cluster, ensemble.settings, ensemble.batch_sizes
+        to_measure, list(s.dnns), s.rates, ensemble.cluster, ensemble.settings, ensemble.batch_sizes
     )
     if not jobs:
         return next_round(ensemble)

@@ -10,9 +10,12 @@ import pytest
 
 from hpcbal.cli import main
 from hpcbal.cli import status as status_verb
+from hpcbal.config import EnsembleConfig, load_of_kind
+from hpcbal.config.submission import names_of, submission_yaml
 from hpcbal.telemetry.views.ensemble_table import new_status
 from hpcbal.telemetry.views.status import write_status
 
+CONFIGS = Path(__file__).parents[3] / "configs"
 Capture = pytest.CaptureFixture[str]
 
 
@@ -122,3 +125,21 @@ def test_a_directory_without_a_run_is_refused(tmp_path: Path, capsys: Capture) -
     ):
         assert main(["status", str(path)]) == 2
         assert capsys.readouterr().err.startswith(f"hpcbal: {path}: {message}")
+
+
+@pytest.mark.parametrize(("has_ended", "is_whole"), [(False, True), (True, True), (True, False)])
+def test_what_has_joined_after_the_end_is_shown(
+    run_directory: Path, has_ended: bool, is_whole: bool, capsys: Capture
+) -> None:
+    if has_ended:
+        status = new_status("demo", 4)
+        status["phase"] = "finished"
+        write_status(run_directory / "status.json", status)
+    config = load_of_kind(EnsembleConfig, CONFIGS / "digits_torch.yaml")
+    text = submission_yaml(config, (), names_of(config)[1:])
+    (run_directory / "submitted").mkdir()
+    (run_directory / "submitted" / "0000.yaml").write_text(text if is_whole else "dnns: {", encoding="utf-8")
+    assert main(["status", str(run_directory)]) == 0
+    out = capsys.readouterr().out
+    joins, is_damaged = f"to join at the next start: {config.dnns[0].name}" in out, "0000.yaml:" in out
+    assert (joins, is_damaged) == (has_ended and is_whole, not is_whole)

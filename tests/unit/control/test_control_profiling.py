@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from hpcbal.cluster.layout import Cluster, Node
-from hpcbal.control import ControlError, ScheduleSettings
+from hpcbal.control import ControlError, DnnSpec, ScheduleSettings, StopRule
 from hpcbal.control.profiling import ProfileJob, missing_jobs, next_wave, place_wave
 from hpcbal.errors import InputError
 from hpcbal.events.ensemble import (
@@ -22,6 +22,7 @@ from hpcbal.events.ensemble import (
     StartRound,
     SuspendRequested,
 )
+from hpcbal.events.members import DnnAdded
 from hpcbal.policies import RateTable
 
 Drive = Callable[..., Any]
@@ -83,6 +84,22 @@ def test_m_t_counts_dnns_that_have_dropped_out() -> None:
     assert [job.num_slots for job in alone] == [2]
     both = missing_jobs(["slow"], ["fast", "slow"], rates, Cluster.uniform(8, 1), settings)
     assert [job.num_slots for job in both] == [2, 3, 4]
+
+
+@pytest.mark.parametrize(("paradigm", "is_measured"), [("elastic", False), ("global", True)])
+def test_without_rounds_a_dnn_that_joins_amid_measuring_trains_unmeasured(
+    drive: Drive, paradigm: str, is_measured: bool
+) -> None:
+    driver = drive({"a": 1}, (2,), rates={}, profile=True, paradigm=paradigm)
+    (instruction,) = driver.start()
+    driver.send(DnnAdded(DnnSpec("large", 1000, StopRule(max_epochs=1)), {}))
+    names = set()
+    while isinstance(instruction, StartProfiling):
+        names |= {group.dnn_id for group in instruction.groups}
+        instruction, *others = measure(driver, instruction, lambda _, m: 100.0 * m)
+    assert ("large" in names) == is_measured
+    if not is_measured:  # its batches do not fit in the ring, and it needs none
+        assert {i.plan.groups[0].dnn_id for i in (instruction, *others)} == {"a", "large"}
 
 
 def test_profiling_measures_each_rate_once_and_ends_in_the_first_round(drive: Drive) -> None:
