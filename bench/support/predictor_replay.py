@@ -51,7 +51,7 @@ class Traces:
     memory: FloatArray
 
     def seen(self, k: int) -> SpeedHistory:
-        """What the workers have seen up to the end of iteration k."""
+        """Return the history of the workers at the end of iteration k."""
         return SpeedHistory(self.speeds[:, : k + 1], self.cpu[:, 1 : k + 2], self.memory[:, 1 : k + 2])
 
 
