@@ -65,7 +65,7 @@ note_next() { # the job that continues this one, by what the command that submit
 come_back() {
   local next
   export HPCBAL_CHAIN=$chain HPCBAL_TASK=$task
-  next=$(flux --parent batch "$script" "${given[@]}") && note_next flux "$next"
+  next=$(flux --parent batch "$0" "${given[@]}") && note_next flux "$next"
 }
 
 set -eo pipefail # without -u: module functions and activation scripts use variables that are not set
@@ -110,7 +110,6 @@ OPTIONS=()      # more options of the launcher, for example: (--setopt=pmi=pmix)
 MAX_RESTARTS=50 # stop to start a job again that never finishes
 NUM_NODES=1
 RANKS_PER_NODE=6
-script="$0"
 # ----------------------------------------------------------------------------------------------------------------
 
 read_words "$@"

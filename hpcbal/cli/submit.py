@@ -117,7 +117,7 @@ def run(args: argparse.Namespace) -> int:
 def _write_site(args: argparse.Namespace) -> int:
     import os
 
-    from hpcbal.cli.submitting.submitting import system_of
+    from hpcbal.cli.submitting.preparing import system_of
     from hpcbal.cluster.systems.commands import try_command
     from hpcbal.config.site import load_site, write_site
 

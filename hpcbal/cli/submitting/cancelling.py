@@ -13,10 +13,10 @@ from typing import Any
 from hpcbal.cli.submitting.queue import (
     JobInQueue,
     ask_for,
-    in_question,
+    jobs_in_queue,
     line_of,
     original_of,
-    own_jobs,
+    unsettled_jobs,
     values_of,
 )
 from hpcbal.cluster.systems import SYSTEMS
@@ -171,7 +171,7 @@ def cancel(
             others.append(NoJob(directory, str(error), has_failed=True))
         except NotADirectoryError:
             others.append(NoJob(directory, f"{directory}: is a file, and has no job", has_failed=False))
-    asked = ask_for([record for _, record in records], run)
+    asked = jobs_in_queue(records, run)
     jobs = [(directory, job) for (directory, _), job in zip(records, asked, strict=True)]
     unmarked = [_mark(directory, job) for directory, job in jobs]  # all, before any is asked to stop
     found = [
@@ -222,7 +222,7 @@ def _records(directory: Path) -> list[BatchRecord]:
     if directory.is_file():
         raise NotADirectoryError
     RunDirectory(directory).check_exists()
-    jobs = in_question(own_jobs(directory))
+    jobs = unsettled_jobs(directory)
     copied = read_batch_jobs(directory)[-1:] if not jobs else []
     if copied:
         raise InputError(

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -35,13 +35,12 @@ def keys_of(output: Path) -> frozenset[str]:
     return frozenset(record.key for record in read_batch_jobs(output))
 
 
-def note_intents(intents: Sequence[Intent], seen: Mapping[Path, Set[str]], script: Path) -> None:
+def note_intents(intents: Sequence[Intent], seen: Mapping[Path, Set[str]]) -> None:
     """Note jobs before they are submitted.
 
     Args:
         intents: the jobs.
         seen: by output directory, keys of the jobs that it knew when it was looked at.
-        script: their script, which is removed if they cannot be noted.
 
     Raises:
         InputError: if another submission was noted before, and after the directory was looked at.
@@ -62,20 +61,12 @@ def note_intents(intents: Sequence[Intent], seen: Mapping[Path, Set[str]], scrip
                     "submit again"
                 )
     except BaseException:
-        withdraw(noted, script)
+        withdraw(noted)
         raise
 
 
-def withdraw(intents: Sequence[Intent], script: Path, *, is_used: bool = False) -> None:
-    """Forget jobs that were not submitted; where that cannot be noted, their numbers stay unknown.
-
-    Args:
-        intents: the jobs.
-        script: their script, which is removed.
-        is_used: whether other jobs have it.
-    """
-    if not is_used:
-        remove_quietly(script)
+def withdraw(intents: Sequence[Intent]) -> None:
+    """Forget jobs that were not submitted; where that cannot be noted, their numbers stay unknown."""
     for intent in intents:
         with contextlib.suppress(OutputError):
             note_over(intent.output, [intent.record.key])
@@ -102,8 +93,14 @@ def note_started(output: Path, mark: str, number: str) -> None:
             append_batch_job(output, numbered(record, number))
 
 
-def write_script(path: Path, text: str) -> None:
-    """Write a new script.
+@contextlib.contextmanager
+def new_script(path: Path, text: str, last: Path) -> Iterator[None]:
+    """Write a new script, to submit it in the `with` block; the batch system copies what it accepts.
+
+    Args:
+        path: the script, whose name no other submission has.
+        text: its content.
+        last: the script of the last job, which it replaces at the end; a block that raises removes it.
 
     Raises:
         OutputError: if it cannot be written.
@@ -121,3 +118,10 @@ def write_script(path: Path, text: str) -> None:
     except OSError as error:
         remove_quietly(path)
         raise output_error(path, error) from error
+    try:
+        yield
+    except BaseException:
+        remove_quietly(path)
+        raise
+    with contextlib.suppress(OSError):  # it is for people only now
+        os.replace(path, last)

@@ -1,7 +1,9 @@
-"""The batch jobs of a run as their scheduler sees them, and how they are cancelled."""
+"""The batch jobs of runs as their schedulers see them, for programs and for people."""
 
 from __future__ import annotations
 
+import contextlib
+import platform
 import shutil
 import time
 from collections.abc import Callable, Sequence
@@ -11,13 +13,17 @@ from typing import Any
 
 from hpcbal.cluster.systems import SYSTEMS
 from hpcbal.cluster.systems.commands import run_command
-from hpcbal.cluster.systems.job import Command, Done, Phase, QueueState, Run
-from hpcbal.errors import ClusterError
-from hpcbal.telemetry.files.batch_jobs import BatchRecord, read_batch_jobs
+from hpcbal.cluster.systems.job import GONE, Command, Done, Phase, QueueState, Run
+from hpcbal.errors import ClusterError, OutputError
+from hpcbal.telemetry.files.batch_jobs import BatchRecord, note_gone, read_batch_jobs
 from hpcbal.telemetry.files.json_lines import duration_text, utc_text
 
 ANSWER_S = 10.0
 """So long a scheduler may take to say how a job is; people wait for it."""
+
+
+SURE_S = 600.0
+"""A scheduler that answers from memory may not know a younger job yet (LSF)."""
 
 
 INTERVAL_S = 30.0
@@ -86,6 +92,8 @@ def within(limit_s: float, clock: Callable[[], float] = time.monotonic) -> Run:
 def ask_for(records: Sequence[BatchRecord], run: Run | None = None) -> list[JobInQueue]:
     """Return the states of batch jobs, in their order; each system is asked for all of its jobs at once.
 
+    One that the system of this machine has forgotten, as was noted, is not asked for.
+
     Args:
         records: how they were submitted.
         run: runs a command of a scheduler; None: all questions together may take ANSWER_S.
@@ -97,7 +105,8 @@ def ask_for(records: Sequence[BatchRecord], run: Run | None = None) -> list[JobI
         if name not in SYSTEMS:
             problems[name] = f"this hpcbal knows no batch system {name!r}"
             continue
-        ids = list(dict.fromkeys(record.id for record in records if record.system == name and record.id))
+        some = [record for record in records if record.system == name and not _is_gone_here(record)]
+        ids = list(dict.fromkeys(record.id for record in some if record.id))
         if not ids:
             continue
         try:
@@ -107,11 +116,17 @@ def ask_for(records: Sequence[BatchRecord], run: Run | None = None) -> list[JobI
     return [
         JobInQueue(
             record,
-            states.get((record.system, record.id))
+            GONE
+            if _is_gone_here(record)
+            else states.get((record.system, record.id))
             or QueueState(Phase.UNKNOWN, problem=problems.get(record.system, "") or _doubt(record)),
         )
         for record in records
     ]
+
+
+def _is_gone_here(record: BatchRecord) -> bool:
+    return platform.node() in record.gone_at
 
 
 def _doubt(record: BatchRecord) -> str:
@@ -124,17 +139,46 @@ def _doubt(record: BatchRecord) -> str:
     )
 
 
-def jobs_in_queue(directory: Path, run: Run | None = None) -> list[JobInQueue]:
-    """Return the batch jobs of a run that may not have ended, and the last one, with their states.
+def jobs_in_queue(
+    records: Sequence[tuple[Path, BatchRecord]], run: Run | None = None, *, notes: bool = True
+) -> list[JobInQueue]:
+    """Return batch jobs with their states, and note those that the scheduler of this machine has forgotten.
 
     Args:
-        directory: output directory of the run.
+        records: the output directory of each job, and how it was submitted.
         run: see `ask_for`.
+        notes: whether something may be written.
+    """
+    jobs = ask_for([record for _, record in records], run)
+    gone: dict[Path, list[str]] = {}
+    for (directory, record), job in zip(records, jobs, strict=True):
+        is_old = time.time() - record.submitted_s > SURE_S
+        if notes and job.phase is Phase.GONE and is_old and not _is_gone_here(record):
+            gone.setdefault(directory, []).append(record.key)
+    for directory, keys in gone.items():
+        with contextlib.suppress(OutputError):  # somebody else's run
+            note_gone(directory, keys, platform.node())
+    return jobs
+
+
+def unsettled_jobs(directory: Path) -> list[BatchRecord]:
+    """Return the batch jobs of a run that may wait or run, as far as its files tell, and the last one.
 
     Raises:
         OutputError: if the file of the jobs is there and cannot be read.
     """
-    return ask_for(in_question(own_jobs(directory)), run)
+    records = own_jobs(directory)
+    # A job submits the one that continues it at its very end, so where that one is continued, it has ended.
+    continued = {record.continues for record in records}
+    over = {record.continues for record in records if record.id in continued}
+    return [
+        *(
+            record
+            for record in records[:-1]
+            if not record.is_over and record.id not in over and not _is_gone_here(record)
+        ),
+        *records[-1:],
+    ]
 
 
 def own_jobs(directory: Path) -> list[BatchRecord]:
@@ -162,19 +206,6 @@ def original_of(record: BatchRecord, directory: Path) -> Path | None:
         return None if not noted.is_dir() or noted.samefile(directory) else noted
     except OSError:
         return None
-
-
-def in_question(records: Sequence[BatchRecord]) -> list[BatchRecord]:
-    """Return the jobs of a run that may wait or run, as far as its files tell, and the last one.
-
-    A job submits the one that continues it at its very end, so where that one is continued, it has ended.
-    """
-    continued = {record.continues for record in records}
-    over = {record.continues for record in records if record.id in continued}
-    return [
-        *(record for record in records[:-1] if not record.is_over and record.id not in over),
-        *records[-1:],
-    ]
 
 
 def shown_jobs(jobs: Sequence[JobInQueue]) -> list[JobInQueue]:
@@ -264,6 +295,7 @@ class QueueWatch:
         """Return the jobs that people are to see."""
         now = self.clock()
         if self._asked_s is None or now - self._asked_s >= self.interval_s:
-            self._jobs = shown_jobs(jobs_in_queue(self.directory, self.run))
+            records = [(self.directory, record) for record in unsettled_jobs(self.directory)]
+            self._jobs = shown_jobs(jobs_in_queue(records, self.run))
             self._asked_s = now
         return self._jobs

@@ -63,7 +63,7 @@ class BatchJob:
         max_restarts: how often the job may come back after it has stopped without having finished; 0: never.
         lead_s: so many seconds before its end the job is asked to stop.
         log: file for what the job prints, with the marks of the system; empty: in the current directory.
-        script: the file of its script, absolute.
+        script: the file from which its script is submitted, absolute; the batch system copies it.
         cancel: name of a file; while an output directory has it, the job stops, and does not come back.
         exclusive: whether no other job may be on its nodes.
         compare: the words behind `hpcbal` that compare the runs of an array.

@@ -44,8 +44,6 @@ def render(system: System, job: BatchJob, file: str = "") -> str:
         "watching": "" if system.watches else None,
         "compares": "" if system.watches and job.compare else None,
         "compare": words(job.compare),
-        "resubmits": "" if system.watches else None,
-        "script": word(job.script) if job.script else '"$0"',
         "log": word(job.log or system.log_name(job.is_array)),
         "clock": clock(job.time_s),
         "lead_s": str(job.lead_s),

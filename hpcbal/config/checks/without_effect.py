@@ -119,9 +119,7 @@ def _names_where(declares: Callable[[Policy], bool]) -> str:
 
 
 def _with_fitted() -> str:
-    from hpcbal.policies.batching.speed import FITTED_BY
-
-    return f"{_PREDICTING()} and one of {', '.join(sorted(FITTED_BY))} as predictor"
+    return f"{_PREDICTING()} and predictor: narx"
 
 
 def _takes_shares(config: EnsembleConfig, dnn: DnnConfig) -> bool:

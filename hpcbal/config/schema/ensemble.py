@@ -345,11 +345,11 @@ class BalanceConfig(Section):
         "For fixed: weights of a DNN's slots, repeated from the first; at most as many as slots.",
         SHARES_ALLOWED,
     )
-    predictor: Literal["ema", "memoryless", "arima", "lstm", "narx", "rnn"] = key(
+    predictor: Literal["memoryless", "narx"] = key(
         "memoryless",
-        "How lb-bsp-cpu predicts speeds: the last step's speed (memoryless), a moving average (ema), or a "
-        "model fitted while training: narx from speeds, CPU and memory; arima, lstm, rnn from speeds.",
-        "ema, memoryless, arima, lstm, narx, rnn",
+        "How lb-bsp-cpu predicts speeds. memoryless: as in the last step; narx: by networks that are fitted "
+        "to speeds, CPU and memory while training.",
+        "memoryless, narx",
     )
     first_fit: int = key(500, "Steps of a group before its first model is fitted.", COUNT_ALLOWED, ge=1)
     refit_every: int = key(200, "Steps from one fit to the next.", COUNT_ALLOWED, ge=1)

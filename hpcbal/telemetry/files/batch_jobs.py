@@ -42,6 +42,8 @@ class BatchRecord:
             has its own, which `hpcbal cancel` makes.
         name: its name in the queue.
         is_over: whether it is known to have ended.
+        gone_at: names of the machines on which its system has said that it does not know the job any more.
+            Another machine may belong to the cluster that does.
     """
 
     system: str
@@ -60,6 +62,7 @@ class BatchRecord:
     cancel: str = "batch.cancel"
     name: str = ""
     is_over: bool = False
+    gone_at: tuple[str, ...] = ()
 
     @property
     def key(self) -> str:
@@ -89,6 +92,20 @@ def note_over(directory: Path, jobs: Sequence[str]) -> None:
         OutputError: if it cannot be written.
     """
     _append(directory, {"over": list(jobs)})
+
+
+def note_gone(directory: Path, jobs: Sequence[str], machine: str) -> None:
+    """Note that the batch system of a machine does not know jobs any more, so that it is not asked again.
+
+    Args:
+        directory: output directory of their run.
+        jobs: their keys.
+        machine: its name.
+
+    Raises:
+        OutputError: if it cannot be written.
+    """
+    _append(directory, {"gone": list(jobs), "at": machine})
 
 
 def _append(directory: Path, values: Mapping[str, Any]) -> None:
@@ -121,20 +138,26 @@ def read_batch_jobs(directory: Path) -> list[BatchRecord]:
         raise output_error(path, error, "read") from error
     found: dict[str, BatchRecord] = {}
     for line in lines:
-        for job in over if isinstance(over := line.get("over"), list) else ():
-            ended = found.get(str(job))
-            if ended is not None and ended.id:
+        for ended in _named(line.get("over"), found):
+            if ended.id:
                 found[ended.key] = dataclasses.replace(ended, is_over=True)
-            elif ended is not None:
+            else:
                 del found[ended.key]
+        for gone in _named(line.get("gone"), found):
+            found[gone.key] = dataclasses.replace(gone, gone_at=(*gone.gone_at, str(line.get("at"))))
         before = found.get(str(line.get("continues") or ""))
-        known = {} if before is None else {**dataclasses.asdict(before), "is_over": False}
+        known = {} if before is None else {**dataclasses.asdict(before), "is_over": False, "gone_at": ()}
         record = _record({**known, **line})
         if record is not None:
             found.pop(record.key, None)  # numbers recur: the last job is at the end
             found.pop(dataclasses.replace(record, id="").key, None)  # its number is known now
             found[record.key] = record
     return list(found.values())
+
+
+def _named(keys: object, found: Mapping[str, BatchRecord]) -> list[BatchRecord]:
+    """Return the jobs that a list in a line names, of those that are known."""
+    return [found[str(key)] for key in keys if str(key) in found] if isinstance(keys, list) else []
 
 
 def _record(values: dict[str, Any]) -> BatchRecord | None:

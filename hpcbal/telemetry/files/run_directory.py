@@ -107,7 +107,7 @@ class RunDirectory:
 
     @property
     def batch_script(self) -> Path:
-        """The script of the first batch job that was submitted for the run; later ones have a number, too."""
+        """The script of the last batch job that was submitted for the run."""
         return self.root / "batch.sh"
 
     @property

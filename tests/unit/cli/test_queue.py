@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import platform
 import shutil
 import time
 from collections.abc import Callable, Mapping
@@ -15,7 +16,14 @@ import pytest
 from hpcbal.cli import main
 from hpcbal.cli.submitting import cancelling, queue
 from hpcbal.cli.submitting.cancelling import Act, act_on
-from hpcbal.cli.submitting.queue import JobInQueue, QueueWatch, jobs_in_queue, line_of, shown_jobs
+from hpcbal.cli.submitting.queue import (
+    JobInQueue,
+    QueueWatch,
+    jobs_in_queue,
+    line_of,
+    shown_jobs,
+    unsettled_jobs,
+)
 from hpcbal.cluster.systems.commands import run_command
 from hpcbal.cluster.systems.job import Command, Done, Phase, QueueState
 from hpcbal.errors import ClusterError
@@ -58,6 +66,10 @@ def dead(command: Command) -> Done:
 
 def job(phase: Phase, *facts: object, **more: object) -> JobInQueue:
     return JobInQueue(RECORD, QueueState(phase, *facts, **more))  # type: ignore[arg-type]
+
+
+def asked(directory: Path, run: Callable[[Command], Done]) -> list[JobInQueue]:
+    return jobs_in_queue([(directory, record) for record in unsettled_jobs(directory)], run)
 
 
 @pytest.mark.parametrize(
@@ -104,23 +116,23 @@ def test_all_jobs_are_asked_for_that_may_not_have_ended(tmp_path: Path) -> None:
         append_batch_job(tmp_path, replace(RECORD, id=number, continues=before))
     note_over(tmp_path, ["1", "6"])
     scheduler = Scheduler({"2": "JobState=RUNNING", "5": "JobState=PENDING Reason=Priority"})
-    found = jobs_in_queue(tmp_path, scheduler)
+    found = asked(tmp_path, scheduler)
     assert [each.record.id for each in found] == ["2", "4", "5", "6"]
     assert [each.phase for each in found] == [Phase.RUNNING, Phase.GONE, Phase.PENDING, Phase.GONE]
 
 
 def test_a_scheduler_that_does_not_answer_is_asked_once_and_makes_a_line(tmp_path: Path) -> None:
-    asked: list[Command] = []
+    commands: list[Command] = []
 
     def run(command: Command) -> Done:
-        asked.append(command)
+        commands.append(command)
         return dead(command)
 
     for number in ("1", "2"):
         append_batch_job(tmp_path, replace(RECORD, id=number))
     append_batch_job(tmp_path, replace(RECORD, id="3", system="maui"))
-    (first, before, last) = jobs_in_queue(tmp_path, run)
-    assert len(asked) == 1
+    (first, before, last) = asked(tmp_path, run)
+    assert len(commands) == 1
     assert first.state == before.state
     assert line_of(before, NOON) == (
         "job 2 (Slurm): its state is not known: scontrol: no answer within 10 s; the scheduler is busy or "
@@ -130,6 +142,36 @@ def test_a_scheduler_that_does_not_answer_is_asked_once_and_makes_a_line(tmp_pat
         line_of(last, NOON)
         == "job 3 (maui): its state is not known: this hpcbal knows no batch system 'maui'"
     )
+
+
+def test_a_job_that_its_scheduler_has_forgotten_is_asked_for_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On each machine: another one may belong to the cluster that knows the job."""
+    for number, submitted_s in (("1", 1.0), ("2", time.time()), ("3", 1.0)):
+        append_batch_job(tmp_path, replace(RECORD, id=number, submitted_s=submitted_s))
+    scheduler = Scheduler({})
+    for machine, numbers in (("a", "123"), ("a", "2"), ("b", "123"), ("a", "2"), ("b", "2")):
+        monkeypatch.setattr(platform, "node", lambda machine=machine: machine)
+        scheduler.asked.clear()
+        found = asked(tmp_path, scheduler)
+        assert "".join(words[4] for words in scheduler.asked if words[0] == "scontrol") == numbers
+        assert {each.phase for each in found} == {Phase.GONE}
+        assert found[-1].record.id == "3", "the last one is always shown"
+    scheduler.jobs["3"] = "JobState=RUNNING"
+    append_batch_job(tmp_path, replace(RECORD, id="3", submitted_s=time.time()))  # numbers recur
+    assert asked(tmp_path, scheduler)[-1].phase is Phase.RUNNING
+
+
+def test_a_job_that_is_forgotten_here_is_noted_only_where_that_may_be_written(tmp_path: Path) -> None:
+    append_batch_job(tmp_path, replace(RECORD, submitted_s=1.0))
+    records = [(tmp_path, record) for record in unsettled_jobs(tmp_path)]
+    jobs_in_queue(records, Scheduler({}), notes=False)
+    assert read_batch_jobs(tmp_path)[0].gone_at == ()
+    (tmp_path / "batch.jsonl").unlink()
+    (tmp_path / "batch.jsonl").mkdir()
+    (found,) = jobs_in_queue(records, Scheduler({}))
+    assert found.phase is Phase.GONE
 
 
 def test_a_watch_asks_now_and_then(tmp_path: Path) -> None:

@@ -88,7 +88,7 @@ def test_a_job_is_submitted_and_noted(site: Path, stand_in: Callable[[str, str],
         "a.yaml", "--time", "1:30", "--set", "seed=3", "--after", "7", "--after", "8", "--until-done", "4"
     )
     assert (code, said) == (0, "")
-    assert calls.read_text() == f"--parsable --dependency=afterany:7:8 {site}/runs/nets/batch.sh\n"
+    assert calls.read_text() == f"--parsable --dependency=afterany:7:8 {site}/runs/nets/batch-1.sh\n"
     assert shown.splitlines()[:2] == [
         "submitted 12 to Slurm",
         "asks for 1 node with 4 ranks each, for 1:30:00: 1.5 node-hours",
@@ -111,11 +111,11 @@ def test_a_dry_run_submits_and_writes_nothing(
     assert code == 0
     assert "\n#SBATCH --qos=debug\n#SBATCH --mail-type END\n" in shown
     assert "\nMAX_RESTARTS=0\n" in shown
-    assert f"would run: sbatch --parsable {site}/runs/nets/batch.sh" in said
+    assert f"would run: sbatch --parsable {site}/runs/nets/batch-1.sh" in said
     assert not calls.exists()
     assert not (site / "runs").exists()
     code, shown, _ = submit("a.yaml", "--time", "0:30", "--dry-run", "--json")
-    assert json.loads(shown)["commands"] == [f"sbatch --parsable {site}/runs/nets/batch.sh"]
+    assert json.loads(shown)["commands"] == [f"sbatch --parsable {site}/runs/nets/batch-1.sh"]
 
 
 def test_words_reach_the_run_as_they_were_given(site: Path, submit: Run) -> None:
@@ -222,7 +222,8 @@ def test_a_second_job_waits_for_the_end_of_the_first(
 def test_a_chain_of_jobs_waits_for_all_that_may_still_run(
     site: Path, stand_in: Callable[[str, str], Path], submit: Run
 ) -> None:
-    calls = stand_in("sbatch", f"wc -l <{site}/sbatch.calls")
+    calls = stand_in("sbatch", f"wc -l <{site}/sbatch.calls; /bin/cp ${{!#}} {site}/$(basename ${{!#}}).seen")
+    (site / "bin/basename").symlink_to("/usr/bin/basename")
     (site / "bin/wc").symlink_to("/usr/bin/wc")
     states = {"1": "RUNNING", "2": "PENDING", "3": "PENDING"}
     answers = " ".join(f"{n}) echo 'JobId={n} JobState={state}' ;;" for n, state in states.items())
@@ -230,20 +231,21 @@ def test_a_chain_of_jobs_waits_for_all_that_may_still_run(
     words = ("a.yaml", "--time", "0:30")
     assert submit(*words)[0] == 0
     assert submit(*words, "--after", "1")[0] == 0
-    mark = site / "runs/nets/batch.cancel"
+    mark = site / "runs/nets/batch-1.cancel"
     mark.touch()  # as of a cancel of the first one, which takes its time to stop
     assert submit(*words, "--after", "2")[0] == 0
-    names = ["batch.sh", "batch-2.sh", "batch-3.sh"]
+    names = ["batch-1.sh", "batch-2.sh", "batch-3.sh"]
     assert [line.split("/")[-1] for line in calls.read_text().splitlines()] == names
+    assert [path.name for path in sorted((site / "runs/nets").glob("*.sh"))] == ["batch.sh"]
     assert [line.split()[1] for line in calls.read_text().splitlines()[1:]] == [
         "--dependency=afterany:1",
         "--dependency=afterany:2:1",
     ]
     assert mark.exists()
     records = read_batch_jobs(site / "runs/nets")
-    assert [record.cancel for record in records] == ["batch.cancel", "batch-2.cancel", "batch-3.cancel"]
+    assert [record.cancel for record in records] == ["batch-1.cancel", "batch-2.cancel", "batch-3.cancel"]
     for name, record in zip(names, records, strict=True):
-        assert f"--mark {record.cancel}" in (site / "runs/nets" / name).read_text()
+        assert f"--mark {record.cancel}" in (site / f"{name}.seen").read_text()
     stand_in("scontrol", "[[ $4 == 1 ]] && echo JobState=RUNNING || echo JobState=CANCELLED")
     assert "its job 1 is running; start the new job behind it with --after 1" in submit(*words)[2]
     assert [record.is_over for record in read_batch_jobs(site / "runs/nets")] == [False] * 3
@@ -324,11 +326,11 @@ def test_a_job_that_may_be_in_the_queue_is_remembered(
     assert main(["status", "runs/nets", "--watch", "--json"]) == 0  # nobody can say more of it
     assert "it was cancelled, and ends when it starts" in capsys.readouterr().out
     starting = ["launcher", "--starting", "--output", "runs/nets", "--job", "12", "--mark"]
-    assert main([*starting, "batch.cancel"]) == 75
+    assert main([*starting, "batch-1.cancel"]) == 75
     assert submit(*words)[0] == 0
     assert [record.id for record in read_batch_jobs(site / "runs/nets")] == ["", "13"]
-    (site / "runs/nets/batch.cancel").unlink()
-    assert main([*starting, "batch.cancel"]) == 0, "a job whose number is not known notes it at its start"
+    (site / "runs/nets/batch-1.cancel").unlink()
+    assert main([*starting, "batch-1.cancel"]) == 0, "a job whose number is not known notes it at its start"
     assert [record.id for record in read_batch_jobs(site / "runs/nets")] == ["13", "12"]
 
 
@@ -349,7 +351,7 @@ def test_of_two_submissions_at_once_the_first_one_goes_on(
     stand_in("scontrol", "echo JobState=COMPLETED")
     assert submit("a.yaml", "--time", "0:30")[0] == 0
     first = (
-        (site / "runs/nets/batch.jsonl").read_text().splitlines()[0].replace('"batch.cancel"', '"b.cancel"')
+        (site / "runs/nets/batch.jsonl").read_text().splitlines()[0].replace('"batch-1.cancel"', '"b.cancel"')
     )
     (site / "first").write_text(first.replace('"submitted_s": ', '"submitted_s": 1') + "\n")
     stand_in("scontrol", f"/bin/cat {site}/first >>{site}/runs/nets/batch.jsonl; echo JobState=COMPLETED")
@@ -536,7 +538,7 @@ def test_an_array_of_seeds_has_a_directory_for_each_and_a_comparison(
     code, shown, _ = submit("a.yaml", "--time", "0:30", "--array", "seeds=3,5-6", "--output", "out")
     assert code == 0
     assert calls.read_text().splitlines() == [
-        f"--parsable --array=1-3 {site}/out/batch.sh",
+        f"--parsable --array=1-3 {site}/out/batch-1.sh",
         f"--parsable --dependency=afterany:12 {site}/out/compare.sh",
     ]
     assert "asks 3 times for 1 node with 4 ranks each, for 0:30:00: 1.5 node-hours" in shown
@@ -568,16 +570,26 @@ def test_runs_are_noted_also_if_what_follows_is_refused(
     assert [len(read_batch_jobs(site / "more" / f"seed-{seed}")) for seed in (0, 1)] == [1, 0]
 
 
-def test_an_array_leaves_the_script_of_an_earlier_one(
+def test_one_script_is_kept_and_none_is_shared_by_two_submissions(
     site: Path, stand_in: Callable[[str, str], Path], submit: Run
 ) -> None:
-    """On PBS and Flux, its jobs submit that script again."""
-    stand_in("qsub", "echo 12[].server")
-    for seed in (0, 1):
-        assert submit("a.yaml", "--time", "0:30", "--array", f"seeds={seed}", "--output", "out")[0] == 0
+    """Batch systems copy a script when it is submitted; those of one folder may be submitted at once."""
+    submission = f"{sys.executable} -m hpcbal submit a.yaml --time 0:30 --array seeds=1 --output out"
+    (site / "bin/dirname").symlink_to("/usr/bin/dirname")
+    stand_in(
+        "qsub",
+        f"if [[ ! -e {site}/second ]]; then /bin/touch {site}/second; {submission} >{site}/second.out; fi\n"
+        f'/bin/cat "${{!#}}" >>{site}/scripts; echo 12.server',
+    )
+    code, _, said = submit("a.yaml", "--time", "0:30", "--array", "seeds=0", "--output", "out")
+    assert code == 0, said
+    submitted = [line for line in (site / "scripts").read_text().splitlines() if line.startswith("1) words=")]
+    assert [line.partition("seed=")[2][0] for line in submitted] == ["1", "0"]
+    assert sorted(path.name for path in (site / "out").glob("*.sh")) == ["batch.sh", "compare.sh"]
     assert "seed=0" in (site / "out/batch.sh").read_text()
-    assert "seed=1" in (site / "out/batch-2.sh").read_text()
-    assert "\nscript=" + f"{site}/out/batch-2.sh\n" in (site / "out/batch-2.sh").read_text()
+    stand_in("qsub", "exit 1")
+    assert submit("a.yaml", "--time", "0:30", "--array", "seeds=2", "--output", "out")[0] == 2
+    assert "seed=0" in (site / "out/batch.sh").read_text()
 
 
 def test_output_is_that_of_the_environment_or_refused(
@@ -645,7 +657,7 @@ def test_an_array_where_the_system_has_none_is_a_job_for_each(
     assert submit("a.yaml", "--time", "0:30", "--array", "seeds=0-1", "--after", "f9")[0] == 0
     assert (site / "tasks").read_text().split() == ["task=1", "task=2", "task="]
     assert calls.read_text().splitlines() == [
-        *[f"batch --dependency=afterany:f9 {site}/runs/nets/batch.sh"] * 2,
+        *[f"batch --dependency=afterany:f9 {site}/runs/nets/batch-1.sh"] * 2,
         f"batch --dependency=afterany:f1 --dependency=afterany:f2 {site}/runs/nets/compare.sh",
     ]
     assert read_batch_jobs(site / "runs/nets/seed-1")[0].id == "f2"

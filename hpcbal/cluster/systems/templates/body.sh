@@ -37,7 +37,6 @@ read_numbers
 @general@OPTIONS=()      # more options of the launcher, for example: (@launcher_option@)
 @general@MAX_RESTARTS=@max_restarts@ # stop to start a job again that never finishes
 @numbers@
-@resubmits@script=@script@
 # ----------------------------------------------------------------------------------------------------------------
 @general@
 @general@read_words "$@"

@@ -47,8 +47,8 @@ read_end() {
 come_back() {
   local next
   export HPCBAL_CHAIN=$chain HPCBAL_TASK=$task
-@submitted@  next=$(flux --parent batch "$script") && note_next flux "$next"
-@general@  next=$(flux --parent batch "$script" "${given[@]}") && note_next flux "$next"
+@submitted@  next=$(flux --parent batch "$0") && note_next flux "$next"
+@general@  next=$(flux --parent batch "$0" "${given[@]}") && note_next flux "$next"
 }
 
 @body@

@@ -65,7 +65,7 @@ read_end() {
 come_back() {
   local next
   export HPCBAL_CHAIN=$chain HPCBAL_TASK=$task HPCBAL_ARGUMENTS=$HPCBAL_ARGUMENTS HPCBAL_VENV=$HPCBAL_VENV
-  next=$(qsub -v HPCBAL_CHAIN,HPCBAL_TASK,HPCBAL_ARGUMENTS,HPCBAL_VENV "$script") && note_next pbs "$next"
+  next=$(qsub -v HPCBAL_CHAIN,HPCBAL_TASK,HPCBAL_ARGUMENTS,HPCBAL_VENV "$0") && note_next pbs "$next"
 }
 
 @body@
