@@ -5,9 +5,8 @@ from __future__ import annotations
 import json
 import time
 import zipfile
-from collections import deque
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +14,27 @@ import numpy as np
 import numpy.typing as npt
 
 from hpcbal.policies.batching import BATCHING, BatchTask, Observation
+from hpcbal.policies.batching.lb_bsp_cpu import LbBspCpu
 from hpcbal.policies.batching.min_max import apportion
-from hpcbal.policies.batching.speed import SpeedPredictor
-from hpcbal.speed_models import SpeedLearner
+from hpcbal.policies.batching.narx import Narx, fit_narx
+from hpcbal.policies.batching.speed import Memoryless, SpeedHistory, SpeedPredictor
 
 FloatArray = npt.NDArray[np.float64]
 FORMAT = 1
+
+
+@dataclass(frozen=True)
+class Ema(SpeedPredictor):
+    """The exponential moving average of the last iterations, with weight 0.2 of the newest.
+
+    Source: [LBBSP] Sec. 3.2.2, Table 3.
+    """
+
+    def predict(self, history: SpeedHistory) -> FloatArray:
+        average = history.speeds[:, 0]
+        for speeds in history.speeds.T[1:]:
+            average = 0.8 * average + 0.2 * speeds
+        return average
 
 
 @dataclass(frozen=True)
@@ -35,6 +49,10 @@ class Traces:
     speeds: FloatArray
     cpu: FloatArray
     memory: FloatArray
+
+    def seen(self, k: int) -> SpeedHistory:
+        """Return the history of the workers at the end of iteration k."""
+        return SpeedHistory(self.speeds[:, : k + 1], self.cpu[:, 1 : k + 2], self.memory[:, 1 : k + 2])
 
 
 @dataclass(frozen=True)
@@ -91,17 +109,14 @@ def observe(traces: Traces, batch_sizes: Sequence[int], k: int) -> list[Observat
     ]
 
 
-def replay(
-    name: str, traces: Traces, num_samples: int, fit_after: int, refit_every: int, fit_lasts: int
-) -> dict[str, float]:
+def replay(name: str, traces: Traces, num_samples: int, fit_after: int, refit_every: int) -> dict[str, float]:
     """Replay one set of traces with one predictor; errors and times count from the first model on.
 
     Args:
-        name: of the predictor.
+        name: of the predictor: `memoryless`, `ema`, or `narx`, whose fit lasts one iteration.
         traces: of the workers.
         num_samples: of an iteration.
         fit_after, refit_every: iterations, as in a run.
-        fit_lasts: iterations from the start of a fit, beside training, to the first decision with its model.
 
     Raises: SystemExit: there are too few iterations, so none would count.
 
@@ -109,28 +124,26 @@ def replay(
         batches; `predict_us` on the critical path, and `fit_s` per fit beside it.
     """
     num_workers, num_iterations = traces.speeds.shape
-    if num_iterations < fit_after + fit_lasts + 3:
-        raise SystemExit(f"got {num_iterations} iterations, needed: {fit_after + fit_lasts + 3} or more")
-    learner = SpeedLearner(name, num_workers, first_fit=fit_after, refit_every=refit_every)
-    state = learner.policy.start(BatchTask.uniform(num_samples, num_workers))
+    if num_iterations < fit_after + 3:
+        raise SystemExit(f"got {num_iterations} iterations, needed: {fit_after + 3} or more")
+    policy = LbBspCpu(Ema() if name == "ema" else Memoryless())
+    state = policy.start(BatchTask.uniform(num_samples, num_workers))
     squares, times_s, even_s, predict_s, fit_s = [], [], [], 0.0, []
-    begun: deque[tuple[int, SpeedPredictor]] = deque()  # when its model is ready, and the model
+    model: Narx | None = None
     for k in range(num_iterations - 1):
-        if k > fit_after + fit_lasts:
+        if k > fit_after:
             times_s.append(float((np.array(state.batch_sizes) / traces.speeds[:, k]).max()))
             even_s.append(num_samples / num_workers / float(traces.speeds[:, k].min()))
-        seen = observe(traces, state.batch_sizes, k)
-        learner.record(seen)
-        if not begun and (job := learner.job()) is not None:  # one at a time, as in a run
+        if model is not None:
+            policy = replace(policy, predictor=model)
+        if name == "narx" and k + 1 >= fit_after and (k + 1 - fit_after) % refit_every == 0:
             start = time.perf_counter()
-            begun.append((k + fit_lasts, job()))
+            model = fit_narx(traces.seen(k), model)
             fit_s.append(time.perf_counter() - start)
-        if begun and begun[0][0] <= k:
-            learner.use(begun.popleft()[1])
-        state = learner.policy.decide(state, seen).state
-        if k >= fit_after + fit_lasts:
+        state = policy.decide(state, observe(traces, state.batch_sizes, k)).state
+        if k >= fit_after:
             start = time.perf_counter()
-            predicted = learner.policy.predictor.predict(state.history)
+            predicted = policy.predictor.predict(state.history)
             predict_s += time.perf_counter() - start
             squares.append((predicted - traces.speeds[:, k + 1]) ** 2)
     return {

@@ -13,7 +13,6 @@ from hpcbal.processes import say
 
 MOST_WORKERS = 4096
 MOST_SAMPLES = 2**53
-ORDER_NAMES = ("fifo", "tic", "reverse", "random")
 LINKS = ("shared", "in-turn")
 _COUNTS = re.compile(r"([0-9]+)(?:\s*-\s*([0-9]+))?", re.ASCII)
 _RATE = re.compile(r"(\d+(?:\.\d+)?)\s*([kMGT]?)(bps|bit/s|B/s)", re.ASCII)
@@ -82,9 +81,9 @@ def _add_model(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--order",
-        choices=ORDER_NAMES,
+        choices=("fifo", "tic"),
         default="fifo",
-        help="in which workers get parameters: as recorded, by TIC of TicTac, its reverse, or at random",
+        help="in which workers get parameters: as recorded, or by TIC of TicTac",
     )
     parser.add_argument(
         "--window",
@@ -128,7 +127,6 @@ def _add_model(parser: argparse.ArgumentParser) -> None:
 
 def _add_answers(parser: argparse.ArgumentParser) -> None:
     """Options that ask for more."""
-    parser.add_argument("--rivals", action="store_true", help="show three coarser models beside the forecast")
     parser.add_argument(
         "--wanted", type=_above_0, metavar="N", help="find the cheapest machines for N samples per second"
     )
@@ -164,7 +162,7 @@ def run(args: argparse.Namespace) -> int:
         raise InputError("--prices: works with --wanted only; say how many samples per second are wanted")
     try:
         inputs = read_inputs(args)
-        forecast = forecast_all(inputs, args.workers, with_rivals=args.rivals)
+        forecast = forecast_all(inputs, args.workers)
     except PolicyError as error:  # the trace or the options do not fit together
         raise InputError(str(error)) from error
     if args.timeline is not None:

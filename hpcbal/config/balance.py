@@ -20,46 +20,30 @@ class DnnBalance:
     """The balancing policy of one DNN, with its settings.
 
     Attributes:
-        policy: with the settings of the configuration. A predictor that is fitted while training is not in
-            it yet.
+        policy: with the settings of the configuration. A model that is fitted while training is not in it.
         shares: weights of its slots; empty where the policy takes none.
         shares_are_own: whether they are the DNN's own, not those of the run.
-        predictor: name of the speed predictor; empty where the policy takes none.
+        fits_speeds: whether speeds are predicted by models that are fitted while training, which need to know
+            how busy the hosts are.
     """
 
     policy: Policy
     shares: tuple[float, ...] = ()
     shares_are_own: bool = False
-    predictor: str = ""
-
-    @property
-    def fits_speeds(self) -> bool:
-        """Whether its predictor is fitted while training."""
-        from hpcbal.policies.batching.speed import FITTED_BY
-
-        return self.predictor in FITTED_BY
-
-    @property
-    def reads_host(self) -> bool:
-        """Whether it needs to know how busy the hosts are."""
-        from hpcbal.policies.batching.speed import HOST_READERS
-
-        return self.predictor in HOST_READERS
+    fits_speeds: bool = False
 
 
 def resolve_balance(settings: BalanceConfig, dnn: DnnConfig) -> DnnBalance:
     """How the steps of `dnn` are split, `settings` being those of the run."""
     from hpcbal.policies.batching import BATCHING
-    from hpcbal.policies.batching.speed import PREDICTORS
 
     policy: Any = BATCHING[dnn.balance or settings.policy]
     if policy.takes_shares:
         shares = dnn.shares or settings.shares
         return DnnBalance(replace(policy, shares=shares), shares, shares_are_own=bool(dnn.shares))
     if policy.takes_predictor:
-        predictor = PREDICTORS.get(settings.predictor, policy.predictor)
         guard = policy.guard if settings.guard else None
-        return DnnBalance(replace(policy, predictor=predictor, guard=guard), predictor=settings.predictor)
+        return DnnBalance(replace(policy, guard=guard), fits_speeds=settings.predictor == "narx")
     return DnnBalance(policy)
 
 

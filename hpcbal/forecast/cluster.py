@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-
-import numpy as np
+from typing import Literal
 
 from hpcbal.errors import PolicyError
 from hpcbal.forecast.trace import Resource, TracedOperation
@@ -54,16 +53,16 @@ class Topology:
             raise PolicyError("a server's bandwidth must be finite")
 
 
-Order = Callable[[Sequence[TracedOperation], np.random.Generator], list[int]]
-"""Gives all downlink operations of a step, the first to be sent first."""
+Order = Literal["fifo", "tic"]
+"""Of the transfers that start a step: as the trace, or each of its steps, has them, or by `tic`."""
 
 
-def as_they_come(operations: Sequence[TracedOperation], rng: np.random.Generator) -> list[int]:
+def as_they_come(operations: Sequence[TracedOperation]) -> list[int]:
     """The order of the trace."""
     return [i for i, operation in enumerate(operations) if operation.resource is Resource.DOWNLINK]
 
 
-def tic(operations: Sequence[TracedOperation], rng: np.random.Generator) -> list[int]:
+def tic(operations: Sequence[TracedOperation]) -> list[int]:
     """Parameters first that let the worker compute with the fewest transfers; no timings are needed.
 
     The load of an operation is the number of downlink transfers that it needs, directly or through others. A
@@ -74,7 +73,7 @@ def tic(operations: Sequence[TracedOperation], rng: np.random.Generator) -> list
     Source: TIC of [TICTAC], as [ASGD] Sec. 3.3 uses it: the priority is the impending communication load,
     with one unit for each transfer. The rule for equals is ours.
     """
-    transfers = as_they_come(operations, rng)
+    transfers = as_they_come(operations)
     bits = {position: 1 << bit for bit, position in enumerate(transfers)}
     needs: list[int] = []
     never = len(transfers) + 1
@@ -96,35 +95,3 @@ def tic(operations: Sequence[TracedOperation], rng: np.random.Generator) -> list
                 if load > 1:
                     least_shared[transfer] = min(least_shared[transfer], load)
     return sorted(transfers, key=lambda transfer: (least_shared[transfer], least[transfer], transfer))
-
-
-def reverse_tic(operations: Sequence[TracedOperation], rng: np.random.Generator) -> list[int]:
-    """TIC backwards: about the worst order ([ASGD] Fig. 18)."""
-    return tic(operations, rng)[::-1]
-
-
-def random_order(operations: Sequence[TracedOperation], rng: np.random.Generator) -> list[int]:
-    """One random order, the same in all steps ([ASGD] Fig. 18)."""
-    return [int(position) for position in rng.permutation(as_they_come(operations, rng))]
-
-
-AS_THEY_COME = "fifo"
-"""The order of the trace, or of each of its steps if the trace has one for each."""
-
-ORDERS: dict[str, Order] = {
-    AS_THEY_COME: as_they_come,
-    "tic": tic,
-    "reverse": reverse_tic,
-    "random": random_order,
-}
-
-
-def order_named(name: str) -> Order:
-    """The order of that name.
-
-    Raises:
-        PolicyError: there is none.
-    """
-    if name not in ORDERS:
-        raise PolicyError(f"order: got {name!r}, allowed: {', '.join(ORDERS)}")
-    return ORDERS[name]

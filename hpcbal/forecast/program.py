@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hpcbal.errors import PolicyError
-from hpcbal.forecast.cluster import AS_THEY_COME, Links, Topology, order_named
+from hpcbal.forecast.cluster import Links, Order, Topology, as_they_come, tic
 from hpcbal.forecast.trace import Resource, Trace
 
 RESOURCES = (Resource.DOWNLINK, Resource.UPLINK, Resource.WORKER, Resource.SERVER, Resource.DELAY)
@@ -66,7 +66,7 @@ def program_of(
     cluster: Topology,
     num_steps: int,
     seed: int,
-    order: str,
+    order: Order,
     window_bytes: float,
     in_turn: bool = False,
     begins_s: Sequence[float] = (),
@@ -77,7 +77,7 @@ def program_of(
         begins_s: when each worker starts; empty: all at 0.
 
     Raises:
-        PolicyError: the trace was not recorded with the cluster's number of servers, the order is not known,
+        PolicyError: the trace was not recorded with the cluster's number of servers,
         there are more steps than memory holds, or starts are not one for each worker.
     """
     if trace.num_servers != len(cluster.servers):
@@ -107,7 +107,7 @@ def program_of(
         num_waits=np.array([len(each.waits_for) for each in operations], dtype=np.int64),
         dependents=np.array([each for several in dependents for each in several], dtype=np.int64),
         starts=np.cumsum([0, *map(len, dependents)], dtype=np.int64),
-        roots=_roots(trace, order, rng),
+        roots=_roots(trace, order),
         durations_s=np.ascontiguousarray(trace.durations_s, dtype=np.float64),
         drawn=rng.integers(trace.num_steps, size=(num_workers, num_steps), dtype=np.int64),
         worker_slowness=_slowness(cluster.workers),
@@ -122,13 +122,12 @@ def program_of(
     )
 
 
-def _roots(trace: Trace, order: str, rng: np.random.Generator) -> Integers:
-    """Transfers first, in their order; as they come they go in that of each recorded step."""
+def _roots(trace: Trace, order: Order) -> Integers:
+    """Transfers first, in their order; with `fifo` in that of each recorded step, if the trace has it."""
     operations = trace.operations
-    first = order_named(order)(operations, rng)
-    recorded = trace.downlink_orders
-    is_as_recorded = order == AS_THEY_COME and recorded is not None
-    transfers = recorded if is_as_recorded and recorded is not None else np.tile(first, (trace.num_steps, 1))
+    first = tic(operations) if order == "tic" else as_they_come(operations)
+    recorded = trace.downlink_orders if order == "fifo" else None
+    transfers = np.tile(first, (trace.num_steps, 1)) if recorded is None else recorded
     listed = set(first)
     rest = [i for i, each in enumerate(operations) if i not in listed and not each.waits_for]
     waits = np.array([bool(operations[i].waits_for) for i in range(len(operations))])

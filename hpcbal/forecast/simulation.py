@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from hpcbal.errors import PolicyError
 from hpcbal.forecast._replaying import replay
-from hpcbal.forecast.cluster import Topology
+from hpcbal.forecast.cluster import Order, Topology
 from hpcbal.forecast.program import Program, ReplayArrays, empty_record, program_of
 from hpcbal.forecast.trace import Resource, Trace, is_of_worker
 
@@ -59,8 +59,8 @@ class Settings:
 
     Attributes:
         num_steps: the run ends when a worker has done as many, >= 1.
-        seed: of the steps that are drawn, and of the order `random`.
-        order: of the transfers that start a step; see `orders.ORDERS`.
+        seed: of the steps that are drawn.
+        order: of the transfers that start a step.
         window_bytes: of HTTP/2 flow control, > 0: a longer stream pauses once, after as many bytes, and the
             streams that wait go first. Infinite: flow control is off ([ASGD] Sec. 3.2.2, 3.3).
         in_turn: whether a link carries one message after another, as those of emulated machines do; else
@@ -71,7 +71,7 @@ class Settings:
 
     num_steps: int = 1000
     seed: int = 0
-    order: str = "fifo"
+    order: Order = "fifo"
     window_bytes: float = 28e6
     in_turn: bool = False
     begins_s: tuple[float, ...] = ()
@@ -155,7 +155,7 @@ def simulate(
         stop: ends the replay early, from another thread.
 
     Raises:
-        PolicyError: the trace was not recorded with the cluster's number of servers, the order is not known,
+        PolicyError: the trace was not recorded with the cluster's number of servers,
         there are too many steps for the memory, or times are so long that their sum is no finite number.
         KeyboardInterrupt: the replay was stopped.
 

@@ -94,7 +94,7 @@ def scenario_of_config(
 def balancing_of(config: EnsembleConfig) -> Balancing | None:
     """Unlike slots of the emulated backend, and how steps are split over them; None: all are alike.
 
-    A predictor that is fitted while training is not: the moving average stands in for it.
+    Models of speeds are not fitted in a plan: the last speed stands in for them.
     """
     if not config.backend.is_emulated or not config.backend.workers:
         return None

@@ -84,9 +84,9 @@ def test_a_directory_that_another_run_is_using(lab):
 
 def test_a_changed_config_is_refused_and_more_epochs_are_not(lab):
     """Each start warns once of a key that has no effect; with several ranks, rank 0 does."""
-    sections = {"balance": {"policy": "even", "predictor": "ema"}, **ONE_SLOT}
+    sections = {"balance": {"policy": "even", "predictor": "narx"}, **ONE_SLOT}
     lab.configure(**sections)
-    warning = "balance.predictor: got 'ema', which has an effect only with policy: lb-bsp-cpu"
+    warning = "balance.predictor: got 'narx', which has an effect only with policy: lb-bsp-cpu"
     done = lab.run()
     assert (done.code, done.err.count(warning)) == (0, 1), done
     again = lab.run()

@@ -15,16 +15,15 @@ from hpcbal.policies.batching import BatchingPolicy, BatchTask, Observation
 from hpcbal.policies.batching.fitted import Fitted
 from hpcbal.policies.batching.guard import Guard
 from hpcbal.policies.batching.lb_bsp_cpu import LbBspCpu
-from hpcbal.policies.batching.speed import Ema, Memoryless
+from hpcbal.policies.batching.speed import Memoryless
 from hpcbal.policies.batching.time_curves import FloatArray
 
 NUM_STEPS = 400
 MOST_OVER_EVEN = 1.05
 # Steps from an observation to the step in which its decision acts; 0 is the next step.
-LAGS = {"fitted": (0, 1, 3), "ema": (0, 1), "memoryless": (0, 1)}
+LAGS = {"fitted": (0, 1, 3), "memoryless": (0, 1)}
 POLICIES: dict[str, Any] = {
     "fitted": Fitted(),
-    "ema": LbBspCpu(Ema()),
     "memoryless": LbBspCpu(Memoryless()),
 }
 

@@ -72,7 +72,6 @@ telemetry.views
 telemetry.claim      yaml
 telemetry
 checkpoint           h5py numpy
-speed_models         keras numpy statsmodels
 simulator            numpy yaml
 config.source        yaml
 config.schema        pydantic pydantic_core
@@ -143,7 +142,7 @@ MOST_LINES = 600
 # Package -> the only places that may import it.
 PLACES: dict[str, tuple[str, ...]] = {
     "tensorflow": ("training.horovod_collective", "training.keras", "models"),
-    "keras": ("training.keras", "training.torch.keras_members", "models", "speed_models.networks"),
+    "keras": ("training.keras", "training.torch.keras_members", "models"),
     "horovod": ("training.horovod_collective",),
     "torch": ("training.torch", "models.torch", "samplers.torch_side"),
     "mpi4py": (
@@ -160,7 +159,6 @@ PLACES: dict[str, tuple[str, ...]] = {
     "jinja2": ("report.page.page",),
     "rich": ("report.terminal", "cli.watch"),
     "psutil": ("telemetry.resources.resource_use",),
-    "statsmodels": ("speed_models.fitters",),
     "optuna": ("searching",),
     "yaml": ("config", "telemetry.claim", "simulator.preset"),
     "pydantic": ("config", "data.operations.base", "telemetry.ledger.codec"),

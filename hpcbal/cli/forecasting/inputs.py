@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 from hpcbal.cli.options import print_warning
 from hpcbal.errors import InputError
 from hpcbal.forecast import Links, Settings, Topology, Trace
-from hpcbal.forecast.cluster import AS_THEY_COME
 from hpcbal.forecast.overhead import NO_PARSING, ParsingOverhead, with_step_overhead
 from hpcbal.forecast.prediction import Prices, TracedJob, step_overhead
 from hpcbal.forecast.trace import interpolated, on_servers, scaled
@@ -126,7 +125,7 @@ def _with_overhead(inputs: Inputs, recorded_trace: Trace, args: argparse.Namespa
     if bytes_per_s is None:
         emulated = inputs.config is not None and any(each.bandwidth for each in inputs.config.machines)
         bytes_per_s, in_turn = (None, True) if emulated else (inputs.bytes_per_s, in_turn)
-    settings = replace(inputs.settings, order=AS_THEY_COME, in_turn=in_turn)
+    settings = replace(inputs.settings, order="fifo", in_turn=in_turn)
     recorded = replace(inputs, trace=recorded_trace, bytes_per_s=bytes_per_s, settings=settings)
     seconds = step_overhead(recorded.job(1, recorded_trace.num_servers), samples_per_s)
     if seconds < 0.0:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import hpcbal
 from hpcbal.cli.forecasting.inputs import Inputs
-from hpcbal.cli.forecasting.text import RIVALS, Forecast, cells_of, conclusions, number
+from hpcbal.cli.forecasting.text import Forecast, cells_of, conclusions
 from hpcbal.forecast import simulate
 from hpcbal.forecast.overhead import separate_parsing
 from hpcbal.forecast.prediction import Band, Prediction
@@ -53,19 +53,11 @@ class Series:
 
 
 def throughput(forecast: Forecast) -> list[Series]:
-    """Samples per second, with bands and knees, beside the rivals."""
+    """Samples per second, with bands and knees."""
     series = []
     for index, servers in enumerate(forecast.inputs.servers):
         points = _points(forecast, servers, lambda row: row.samples_per_s)
         series.append(Series(_label(servers), points, (index, 0), forecast.knees.get(servers)))
-        for place, name in enumerate(RIVALS if forecast.rivals else ()):
-            values = tuple(
-                (row.num_workers, rival[name], rival[name], rival[name])
-                for row, rival in zip(forecast.rows, forecast.rivals, strict=True)
-                if row.num_servers == servers
-            )
-            label = f"{name.replace('_', ', ')}, {_label(servers)}"
-            series.append(Series(label, values, (index, place + 1)))
     return series
 
 
@@ -197,11 +189,6 @@ def render_forecast_page(forecast: Forecast) -> str:
         (title, *(to_svg(draw_forecast(name, forecast, width)) for width in (WIDE, NARROW)))
         for name, (title, _) in CHARTS.items()
     ]
-    names = list(forecast.rivals[0]) if forecast.rivals else []
-    rows = [
-        [*cells_of(forecast, row), *(number(forecast.rivals[index][name]) for name in names)]
-        for index, row in enumerate(forecast.rows)
-    ]
     return (
         page_environment()
         .get_template("forecast.html")
@@ -210,8 +197,7 @@ def render_forecast_page(forecast: Forecast) -> str:
             facts=_facts(forecast),
             conclusions=conclusions(forecast),
             charts=charts,
-            rows=rows,
-            rivals=names,
+            rows=[cells_of(forecast, row) for row in forecast.rows],
             ink=INK,
             quiet=QUIET,
             hair=HAIR,

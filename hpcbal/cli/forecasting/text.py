@@ -12,11 +12,8 @@ from typing import Any
 
 from hpcbal.cli.forecasting.inputs import Inputs
 from hpcbal.forecast.prediction import Band, Prediction, TracedJob, cheapest, knee, predict
-from hpcbal.forecast.rivals import Phases, cynthia, phases_of, queueing
 from hpcbal.forecast.simulation import Stop
 from hpcbal.telemetry.views.table import count_text, format_table
-
-RIVALS = ("queueing", "cynthia", "cynthia_halved")
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +26,6 @@ class Forecast:
         knees: workers after which another one no longer pays, by number of servers; None: not in the table.
             Empty with one number of workers, which tells nothing about more.
         choice: the cheapest machines for the wanted throughput; None if there are none, or none is wanted.
-        rivals: samples per second by model, for each row; empty if not asked for.
     """
 
     inputs: Inputs
@@ -37,14 +33,13 @@ class Forecast:
     alone: dict[int, float]
     knees: dict[int, int | None]
     choice: Prediction | None
-    rivals: tuple[dict[str, float], ...]
 
     def speedup(self, row: Prediction) -> Band:
         """Over one worker with as many servers."""
         return row.samples_per_s.times(1.0 / self.alone[row.num_servers])
 
 
-def forecast_all(inputs: Inputs, workers: Sequence[int], *, with_rivals: bool) -> Forecast:
+def forecast_all(inputs: Inputs, workers: Sequence[int]) -> Forecast:
     """Predict every number of workers and servers, side by side on all cores.
 
     Raises:
@@ -62,11 +57,7 @@ def forecast_all(inputs: Inputs, workers: Sequence[int], *, with_rivals: bool) -
         if len(workers) > 1
     }
     choice = None if inputs.wanted is None else cheapest(rows, inputs.wanted, inputs.prices)
-    rivals: tuple[dict[str, float], ...] = ()
-    if with_rivals:
-        phases = {servers: phases_of(jobs[1, servers]) for servers in inputs.servers}
-        rivals = tuple(_rivals(jobs[pair], pair[0], phases[pair[1]]) for pair in pairs)
-    return Forecast(inputs, rows, alone, knees, choice, rivals)
+    return Forecast(inputs, rows, alone, knees, choice)
 
 
 def _predict_all(jobs: Mapping[tuple[int, int], TracedJob]) -> dict[tuple[int, int], Prediction]:
@@ -80,15 +71,6 @@ def _predict_all(jobs: Mapping[tuple[int, int], TracedJob]) -> dict[tuple[int, i
     finally:
         stop.set()
         pool.shutdown(cancel_futures=True)
-
-
-def _rivals(job: TracedJob, num_workers: int, phases: Phases) -> dict[str, float]:
-    values = (
-        queueing(phases, num_workers, job.trace.samples_per_step),
-        cynthia(job, num_workers),
-        cynthia(job, num_workers, halved=True),
-    )
-    return dict(zip(RIVALS, values, strict=True))
 
 
 FORMAT = 1
@@ -114,14 +96,13 @@ def to_dict(forecast: Forecast) -> dict[str, Any]:
         "step_overhead_s": inputs.step_overhead_s,
         "steps": inputs.settings.num_steps,
         "seed": inputs.settings.seed,
-        "rows": [_row(forecast, index) for index in range(len(forecast.rows))],
+        "rows": [_row(forecast, row) for row in forecast.rows],
         "knees": [{"servers": servers, "workers": workers} for servers, workers in forecast.knees.items()],
         "wanted": None if inputs.wanted is None else _choice(forecast, inputs.wanted),
     }
 
 
-def _row(forecast: Forecast, index: int) -> dict[str, Any]:
-    row = forecast.rows[index]
+def _row(forecast: Forecast, row: Prediction) -> dict[str, Any]:
     return {
         "workers": row.num_workers,
         "servers": row.num_servers,
@@ -129,7 +110,6 @@ def _row(forecast: Forecast, index: int) -> dict[str, Any]:
         "speedup": dataclasses.asdict(forecast.speedup(row)),
         "limit": None if row.limit is None else row.limit.value,
         "gains": {limit.value: gain for limit, gain in row.gains.items()},
-        "rivals": forecast.rivals[index] if forecast.rivals else None,
     }
 
 
@@ -149,12 +129,7 @@ def render(forecast: Forecast) -> list[str]:
     inputs = forecast.inputs
     headers = ["workers", "servers", "samples/s", "90% band", "speed-up", "step", "communicating"]
     headers += ["exposed", "downlink", "uplink", "limited by"]
-    headers += [name.replace("_", ", ") for name in RIVALS] if forecast.rivals else []
-    cells = [
-        cells_of(forecast, row)
-        + ([number(forecast.rivals[index][name]) for name in RIVALS] if forecast.rivals else [])
-        for index, row in enumerate(forecast.rows)
-    ]
+    cells = [cells_of(forecast, row) for row in forecast.rows]
     return [
         f"{inputs.name}: {count_text(inputs.num_operations, 'operation')}, "
         f"{count_text(inputs.trace.num_steps, 'recorded step')}, "
@@ -165,7 +140,7 @@ def render(forecast: Forecast) -> list[str]:
             else []
         ),
         "",
-        *format_table(headers, cells, right=[*range(10), *range(11, len(headers))]),
+        *format_table(headers, cells, right=range(10)),
         "",
         *conclusions(forecast),
         "",
@@ -177,7 +152,7 @@ def render(forecast: Forecast) -> list[str]:
 
 
 def cells_of(forecast: Forecast, row: Prediction) -> list[str]:
-    """A row of the table, without rivals."""
+    """A row of the table."""
     return [
         str(row.num_workers),
         str(row.num_servers),

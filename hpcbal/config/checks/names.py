@@ -6,7 +6,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from importlib.util import find_spec
 from typing import Any
 
-from hpcbal.config.schema.ensemble import BalanceConfig
 from hpcbal.config.schema.objective import LossConfig
 from hpcbal.config.schema.operations import OF
 from hpcbal.config.schema.section import is_import_path
@@ -110,9 +109,6 @@ def is_by_output(node: YamlNode) -> bool:
     return node.is_mapping and bool(node.value) and not node.value.keys() & LossConfig.model_fields.keys()
 
 
-DEFAULT_PREDICTOR = BalanceConfig.model_fields["predictor"].default
-
-
 def package_problems(root: YamlNode) -> list[str]:
     """Problems of a written-out configuration: what needs packages that are missing."""
     return [*_search_problems(root), *_predictor_problems(root)]
@@ -142,22 +138,15 @@ def _num_open(search: Mapping[str, Any]) -> int:
 
 
 def _predictor_problems(root: YamlNode) -> list[str]:
-    """A speed predictor in use whose packages are missing."""
+    """A speed predictor in use whose package is missing."""
     balance = root.get("balance")
     predictor = balance.get("predictor") if balance is not None and balance.is_mapping else None
-    if predictor is None or not isinstance(predictor.value, str):
-        return []
-    if predictor.value == DEFAULT_PREDICTOR or not _predicts_speeds(root):  # the default needs no package
-        return []
-    from hpcbal.policies.batching.speed import FITTED_BY, FITTED_EXTRAS, PREDICTORS
-
-    missing = [package for package in FITTED_BY.get(predictor.value, ()) if find_spec(package) is None]
-    if not missing:
+    if predictor is None or predictor.value != "narx" or find_spec("psutil") or not _predicts_speeds(root):
         return []
     return [
         predictor.problem(
-            f"got {predictor.value!r}, which needs {' and '.join(missing)}, not installed here; "
-            f"pip install 'hpcbal[{FITTED_EXTRAS}]', or take one of {', '.join(sorted(PREDICTORS))}"
+            "got 'narx', which needs psutil, not installed here; pip install 'hpcbal[balance]', or take "
+            "memoryless"
         )
     ]
 

@@ -119,9 +119,7 @@ def _names_where(declares: Callable[[Policy], bool]) -> str:
 
 
 def _with_fitted() -> str:
-    from hpcbal.policies.batching.speed import FITTED_BY
-
-    return f"{_PREDICTING()} and one of {', '.join(sorted(FITTED_BY))} as predictor"
+    return f"{_PREDICTING()} and predictor: narx"
 
 
 def _takes_shares(config: EnsembleConfig, dnn: DnnConfig) -> bool:
@@ -162,6 +160,11 @@ _RULES = (
         "schedule.max_slots_per_dnn",
         _with_paradigm("auto", "global", "local", "elastic"),
         "with paradigm: auto, global, local or elastic",
+    ),
+    _Rule(
+        "slots.per_gpu",
+        lambda config: config.slots.device != "cpu",
+        "with slots.device: auto or gpu",
     ),
     _Rule("data.partition", _is_partitioned, _PARTITIONED),
     _Rule(

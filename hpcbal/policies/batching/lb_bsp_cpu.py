@@ -56,8 +56,8 @@ class LbBspCpu(BatchingPolicy[LbBspCpuState]):
     """For workers whose time is proportional to their batch, on shared hosts where speeds change.
 
     Attributes:
-        predictor: one of `PREDICTORS`, or a model that `hpcbal.speed_models` has fitted. A policy with
-            another predictor continues with the same state, so models can be refitted during training.
+        predictor: of the speeds. A policy with another predictor continues with the same state, so models
+            can be refitted during training.
         offer_after: decisions in a row that must find a worker hopeless before it is offered for removal,
             >= 1, so short bursts of other load are ignored.
         removal_gain: share of the makespan that leaving workers out must save, 0..1.

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from types import MappingProxyType
 
 import numpy as np
 import numpy.typing as npt
 
-from hpcbal.errors import PolicyError
 from hpcbal.policies.batching.task import Observation
 from hpcbal.policies.batching.time_curves import FloatArray
 
-HISTORY_ITERATIONS = 64  # older ones have a weight of 1e-6 in an average with weight 0.2 per iteration
+HISTORY_ITERATIONS = 64  # whose speeds limit the next prediction
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -41,6 +39,10 @@ class SpeedHistory:
     def num_iterations(self) -> int:
         """Number of iterations that are remembered."""
         return int(self.speeds.shape[1])
+
+    def newest(self, num_iterations: int) -> SpeedHistory:
+        """The last iterations alone; `num_iterations` >= 1."""
+        return SpeedHistory(*(part[:, -num_iterations:] for part in (self.speeds, self.cpu, self.memory)))
 
     def with_observations(self, observations: Sequence[Observation]) -> SpeedHistory:
         """The history with one more iteration; at most `HISTORY_ITERATIONS` are kept."""
@@ -83,51 +85,6 @@ class Memoryless(SpeedPredictor):
         return history.speeds[:, -1]
 
 
-@dataclass(frozen=True, slots=True)
-class Ema(SpeedPredictor):
-    """The exponential moving average of the last iterations.
-
-    Attributes:
-        alpha: weight of the newest iteration, 0 < alpha <= 1.
-
-    Raises: PolicyError: alpha is out of range.
-    Source: [LBBSP] Sec. 3.2.2, Table 3.
-    """
-
-    alpha: float = 0.2
-
-    def __post_init__(self) -> None:
-        if not 0.0 < self.alpha <= 1.0:
-            raise PolicyError(f"ema: alpha: got {self.alpha!r}, allowed: 0 < alpha <= 1")
-
-    def predict(self, history: SpeedHistory) -> FloatArray:
-        known = ~np.isnan(history.speeds)
-        age = np.arange(history.num_iterations)[::-1]
-        weights = known * self.alpha * (1.0 - self.alpha) ** age
-        # The average before the first iteration is the speed of that iteration.
-        oldest = np.argmax(known, axis=1)
-        rest = (1.0 - self.alpha) ** (history.num_iterations - oldest)
-        weights[np.arange(len(oldest)), oldest] += rest * known.any(axis=1)
-        sums: FloatArray = (weights * np.where(known, history.speeds, 0.0)).sum(axis=1)
-        return np.where(known.any(axis=1), sums, np.nan)
-
-
-# Predictors that need no fitting.
-PREDICTORS: Mapping[str, SpeedPredictor] = MappingProxyType({"ema": Ema(), "memoryless": Memoryless()})
-# Those that `hpcbal.speed_models` fits, and the packages that they need.
-FITTED_BY: Mapping[str, tuple[str, ...]] = MappingProxyType(
-    {
-        "arima": ("statsmodels",),
-        "lstm": ("keras", "tensorflow"),
-        "narx": ("keras", "psutil", "tensorflow"),
-        "rnn": ("keras", "tensorflow"),
-    }
-)
-# Those that use CPU and memory of every worker's host.
-HOST_READERS = frozenset({"narx"})
-FITTED_EXTRAS = "balance,tensorflow"  # our own extras that install them
-
-
 def _appended(window: FloatArray, newest: Sequence[float]) -> FloatArray:
     """The window with one more column; without its oldest one if it was full."""
     kept = window[:, -(HISTORY_ITERATIONS - 1) :]
@@ -154,19 +111,3 @@ def positive_speeds(predicted: FloatArray, history: SpeedHistory) -> FloatArray:
     if some.any() and not some.all():
         limited[~some] = limited[some].mean()
     return limited
-
-
-def or_last_speed(predicted: FloatArray, history: SpeedHistory) -> FloatArray:
-    """Return the predictions; the last speed for workers without one."""
-    known = np.isfinite(predicted)
-    return predicted if known.all() else np.where(known, predicted, Memoryless().predict(history))
-
-
-def check_same_workers(name: str, num_fitted: int, history: SpeedHistory) -> None:
-    """Raises: PolicyError: the history has another number of workers than the model was fitted to."""
-    num_workers = history.speeds.shape[0]
-    if num_fitted != num_workers:
-        raise PolicyError(
-            f"{name}: the model was fitted to {num_fitted} workers, but the history has {num_workers}; "
-            "fit a new model when a group changes"
-        )

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Protocol
 
@@ -12,20 +10,16 @@ from hpcbal.config.balance import balances_of, resolve_balance
 from hpcbal.config.schema.ensemble import BalanceConfig
 from hpcbal.control.splitting import scaled_to_step, step_task
 from hpcbal.policies.batching import BatchingPolicy, split_evenly
-from hpcbal.policies.batching.guard import Guard
+from hpcbal.policies.batching.lb_bsp_cpu import LbBspCpu
 from hpcbal.policies.selection import StepShares
 from hpcbal.runtime.balance.decided_split import DecidedSplit, SplitMemory
 from hpcbal.runtime.balance.device_memory import DeviceMemory
 from hpcbal.runtime.balance.speed_learning import KeptModel, SpeedLearning
 from hpcbal.runtime.balance.step import Step, WorkerWatch
-from hpcbal.speed_models import SpeedLearner
-from hpcbal.speed_models.fit_process import FitProcess
 from hpcbal.telemetry.resources.resource_use import ResourceProbe
 from hpcbal.training.collective import GradientCollective
 from hpcbal.training.step import NOTHING
 from hpcbal.training.weights import Array
-
-log = logging.getLogger(__name__)
 
 
 class Balancer(Protocol):
@@ -149,7 +143,7 @@ def make_balancer(
     memories: dict[str, SplitMemory],
     key: str,
     *,
-    kept: Callable[[str], KeptModel],
+    kept: KeptModel,
     watch: WorkerWatch | None = None,
     deals_work: bool = False,
 ) -> Balancer:
@@ -161,7 +155,7 @@ def make_balancer(
         num_train: number of training samples in a pass.
         memories: this rank's memories by key; the group's memory is read from here, or added.
         key: identifies the DNN and the group.
-        kept: returns the file of the group's fitted model, given the name of the predictor.
+        kept: the file of the group's fitted model.
         watch: measures this rank's own resources.
         deals_work: whether samples differ in size, see `DecidedSplit`.
     """
@@ -173,11 +167,10 @@ def make_balancer(
     if not policy.decides:
         task = step_task(num_samples, collective.size, settings.max_samples_per_slot)
         return FixedSplit(policy.start(task).batch_sizes)
-    learner, learning = memories[key].learner if key in memories else None, None
-    if balance.fits_speeds and collective.rank == 0:
-        model = kept(balance.predictor)
-        learner = learner or make_learner(settings, collective.size, model)
-        policy = learning = SpeedLearning(dnn.name, learner, FitProcess(), model)
+    learning = memories[key].learning if key in memories else None
+    if isinstance(policy, LbBspCpu) and balance.fits_speeds and collective.rank == 0:
+        learning = learning or SpeedLearning(dnn.name, policy, settings.first_fit, settings.refit_every, kept)
+        policy = learning
     balancer = DecidedSplit(
         dnn.name,
         policy,
@@ -189,27 +182,8 @@ def make_balancer(
         learning=learning,
         deals_work=deals_work,
     )
-    balancer.memory.learner = learner
     memories[key] = balancer.memory
     return balancer
-
-
-def make_learner(settings: BalanceConfig, num_workers: int, kept: KeptModel) -> SpeedLearner:
-    """Make the learner of a group that trains for the first time since the start.
-
-    It starts from the model of an earlier start if one was kept.
-    """
-    model = kept.read()
-    if model is not None:
-        log.info("speeds are predicted by the model in %s", kept.path)
-    return SpeedLearner(
-        settings.predictor,
-        num_workers,
-        model,
-        settings.first_fit,
-        settings.refit_every,
-        guard=Guard() if settings.guard else None,
-    )
 
 
 def make_watch(config: EnsembleConfig, gpu: str | None) -> WorkerWatch:
@@ -220,7 +194,7 @@ def make_watch(config: EnsembleConfig, gpu: str | None) -> WorkerWatch:
     """
     balances = balances_of(config).values()
     watch = WorkerWatch()
-    if any(balance.reads_host for balance in balances):
+    if any(balance.fits_speeds for balance in balances):
         watch = replace(watch, host=ResourceProbe().read)
     if any(balance.policy.decides for balance in balances) and not config.backend.is_emulated:
         watch = replace(watch, device=DeviceMemory(gpu))

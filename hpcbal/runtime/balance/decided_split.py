@@ -36,7 +36,6 @@ from hpcbal.runtime.balance.step import (
     observations_of,
     report_of_rank,
 )
-from hpcbal.speed_models import SpeedLearner
 from hpcbal.training.collective import GradientCollective
 from hpcbal.training.step import NOTHING
 from hpcbal.training.weights import Array
@@ -51,14 +50,14 @@ class SplitMemory:
     Attributes:
         state: the policy's state; only the master's is used.
         num_quiet: consecutive decisions that moved few samples, see `Splitting`.
-        learner: the master's speed learner, if it has one.
+        learning: the master's policy, if it learns speeds while it decides.
         needed_memory: largest share of its accelerator's memory that this rank has needed; it belongs to the
             largest batch that the policy remembers.
     """
 
     state: Any
     num_quiet: int = 0
-    learner: SpeedLearner | None = None
+    learning: SpeedLearning | None = None
     needed_memory: float = 0.0
 
 
@@ -86,7 +85,7 @@ class DecidedSplit:
             allowed.
         memory: what this group knew when it last trained this DNN.
         watch: measures this rank's own resources.
-        learning: the policy, if it learns speeds while it decides; adds facts, closed with this object.
+        learning: the policy, if it learns speeds while it decides; adds facts.
         deals_work: whether samples differ in size, so that announcements carry `weights` too. They are twice
             as long then, which shows with many ranks.
 
@@ -112,12 +111,12 @@ class DecidedSplit:
     ) -> None:
         self._name = name
         self._policy = policy
-        self._learning = learning
         self._collective = collective
         self._watch = watch or WorkerWatch()
         self.memory = memory or SplitMemory(
             policy.start(step_task(num_samples, collective.size, max_samples))
         )
+        self.memory.learning = learning
         self.machine = Splitting(SplitRules.of(policy), self.memory.state, self.memory.num_quiet)
         self._deals_work = deals_work
         self._length = (2 if deals_work else 1) * collective.size + 1  # of an announcement
@@ -214,8 +213,8 @@ class DecidedSplit:
             "decided_s": self._decided_s,
         }
         self._num_changes, self._decided_s = machine.num_changes, 0.0
-        if self._learning is not None:
-            facts |= self._learning.take_facts()
+        if self.memory.learning is not None:
+            facts |= self.memory.learning.take_facts()
         return {"balance": facts | ({} if self.remove is None else {"remove": self.remove})}
 
     def close(self) -> None:
@@ -227,8 +226,6 @@ class DecidedSplit:
             self._executor.shutdown()
             self._collect_decision()
         self.memory.state, self.memory.num_quiet = self.machine.state, self.machine.num_quiet
-        if self._learning is not None:
-            self._learning.close()
 
     # ---- what travels ------------------------------------------------------------------------
 

@@ -1,149 +1,160 @@
-"""Alg. 1 with speeds that a model learns while the group trains, kept for later rounds."""
+"""Alg. 1 with speeds that NARX networks learn while the group trains, kept for later rounds and starts."""
 
 from __future__ import annotations
 
+import io
 import logging
+import math
 import time
+import zipfile
 import zlib
+from collections import deque
 from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
-from hpcbal.errors import OutputError
+import numpy as np
+
+from hpcbal.errors import OutputError, PolicyError
 from hpcbal.policies.batching import BatchingPolicy, BatchTask, Cadence, Decision, Observation
 from hpcbal.policies.batching.lb_bsp_cpu import LbBspCpu, LbBspCpuState
-from hpcbal.policies.batching.speed import SpeedPredictor
-from hpcbal.speed_models import SpeedLearner
-from hpcbal.speed_models.fit_process import (
-    DamagedModelError,
-    FitFailedError,
-    FitProcess,
-    pack_model,
-    unpack_model,
-)
+from hpcbal.policies.batching.narx import MOST_ITERATIONS, Narx, fit_narx
+from hpcbal.policies.batching.speed import SpeedHistory
+from hpcbal.policies.batching.time_curves import FloatArray
 from hpcbal.telemetry.files.atomic_file import read_file, write_atomic
 
 log = logging.getLogger(__name__)
 
+FORMAT_VERSION = 2
+
 
 class KeptModel:
-    """The file of one predictor for one DNN on one set of slots; each worker has its own model.
+    """The file of a DNN's models on one set of slots; each worker has its own network.
 
     If the file is damaged or cannot be written, a warning is logged and training continues without it.
 
     Args:
         folder: the DNN's directory.
-        predictor: name of the predictor.
         workers: identifiers of the group's workers, in rank order; slots of other hosts are other workers.
     """
 
-    def __init__(self, folder: Path, predictor: str, workers: Sequence[str | int]) -> None:
+    def __init__(self, folder: Path, workers: Sequence[str | int]) -> None:
         which = zlib.crc32(" ".join(map(str, workers)).encode())
-        self.path = folder / f"speeds-{predictor}-{len(workers)}-slots-{which:08x}.npz"
-        self._predictor = predictor
+        self.path = folder / f"speeds-narx-{len(workers)}-slots-{which:08x}.npz"
         self._num_workers = len(workers)
 
-    def read(self) -> SpeedPredictor | None:
-        """The model; None if the file holds no usable model."""
+    def read(self) -> Narx | None:
+        """The model, which was tried out; None if the file holds no usable one."""
         try:
-            data = read_file(self.path)
+            with np.load(io.BytesIO(read_file(self.path)), allow_pickle=False) as file:
+                found = {name: file[name] for name in file.files}  # verifies the checksum of each part
+            if (version := found.pop("format", np.array(1)).tolist()) != FORMAT_VERSION:
+                raise ValueError(f"it has format {version}, this hpcbal reads format {FORMAT_VERSION}")
+            model = Narx(**{name: part.astype(np.float64) for name, part in found.items()})
+            trial = SpeedHistory(*(np.full((self._num_workers, 8), value) for value in (1.0, 0.5, 0.5)))
+            if model.predict(trial).shape != (self._num_workers,):
+                raise ValueError("its parts do not fit each other")
         except FileNotFoundError:
             return None
-        except OSError as error:
-            log.warning("%s: the speed model cannot be read: %s", self.path, error)
-            return None
-        try:
-            predictor, num_workers, model = unpack_model(data)
-        except DamagedModelError as error:
+        except (
+            EOFError, KeyError, NotImplementedError, OSError, PolicyError, TypeError, ValueError,
+            zipfile.BadZipFile,
+        ) as error:  # fmt: skip
             log.warning("%s: the speed model is ignored: %s", self.path, error)
-            return None
-        if (predictor, num_workers) != (self._predictor, self._num_workers):
-            log.warning(
-                "%s: the speed model is ignored: it was fitted by %s for %d workers",
-                self.path,
-                predictor,
-                num_workers,
-            )
             return None
         return model
 
-    def write(self, model: SpeedPredictor) -> None:
+    def write(self, model: Narx) -> None:
         """Replace the file; may run in any thread."""
+        data = io.BytesIO()
+        parts: dict[str, Any] = {part.name: getattr(model, part.name) for part in fields(Narx)}
+        np.savez(data, format=np.array(FORMAT_VERSION), **parts)
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            write_atomic(self.path, pack_model(self._predictor, model))
+            write_atomic(self.path, data.getvalue())
         except (OSError, OutputError) as error:
             log.warning("the speed model is not saved: %s", error)
 
 
 class SpeedLearning(BatchingPolicy[LbBspCpuState]):
-    """A policy for one round of a group; it records observations and has models fitted in the background.
+    """A policy that records what the workers do, and has networks fitted in a thread beside training.
 
-    Between two steps it records the observations, takes a model that has been fitted, starts the next fit if
-    it is due, and decides with the current model. A failed fit is logged once; the round continues with the
-    current model and starts no more fits.
+    It starts with the kept model, or else with the last speeds. Between two steps it takes a model that has
+    been fitted, decides, and starts the next fit if it is due. If a fit fails, this is logged, the current
+    model stays, and no more fits are started.
 
     Args:
         dnn: name of the DNN, for the log.
-        learner: the group's learner, which is kept from round to round.
-        fitting: runs the fits; closed with this object.
+        policy: Alg. 1 with its settings.
+        first_fit, refit_every: iterations until the first fit, and from one to the next, >= 1.
         kept: where fitted models are saved.
+
+    Source: [LBBSP] Sec. 4.
     """
 
     cadence: ClassVar[Cadence] = LbBspCpu.cadence
 
-    def __init__(self, dnn: str, learner: SpeedLearner, fitting: FitProcess, kept: KeptModel) -> None:
+    def __init__(self, dnn: str, policy: LbBspCpu, first_fit: int, refit_every: int, kept: KeptModel) -> None:
         self._dnn = dnn
-        self._learner = learner
-        self._fitting = fitting
+        self._policy = policy
+        self._due_at: float = first_fit
+        self._refit_every = refit_every
         self._kept = kept
-        self._gave_up = False
-        self._began_s = 0.0
+        self._model = kept.read()
+        if self._model is not None:
+            log.info("speeds are predicted by the model in %s", kept.path)
+        self._recording: deque[FloatArray] = deque(maxlen=MOST_ITERATIONS)  # (3, num_workers) per iteration
+        self._num_recorded = 0
+        self._executor = ThreadPoolExecutor(1, "fit")
+        self._fit: Future[tuple[Narx, float]] | None = None
         self._num_fits = 0
         self._fit_s = 0.0
 
     def start(self, task: BatchTask) -> LbBspCpuState:
-        return self._learner.policy.start(task)
+        return self._policy.start(task)
 
     def decide(self, state: LbBspCpuState, observations: Sequence[Observation]) -> Decision[LbBspCpuState]:
-        self._learner.record(observations)
         self._take_model()
-        if not self._gave_up and not self._fitting.is_busy and (job := self._learner.job()) is not None:
-            self._began_s = time.monotonic()
-            self._fitting.start(job, self._kept.write)
-        return self._learner.policy.decide(state, observations)
+        policy = self._policy if self._model is None else replace(self._policy, predictor=self._model)
+        decision = policy.decide(state, observations)
+        newest = decision.state.history.newest(1)
+        self._recording.append(np.concatenate([newest.speeds, newest.cpu, newest.memory], axis=1).T)
+        self._num_recorded += 1
+        if self._fit is None and self._num_recorded >= self._due_at:
+            self._due_at = self._num_recorded + self._refit_every
+            self._fit = self._executor.submit(self._fitted, list(self._recording), self._model)
+        return decision
 
     def take_facts(self) -> dict[str, Any]:
         """For the ledger: the predictor, whether its model is fitted, and the fits since the last call."""
         facts = {
-            "predictor": self._learner.name,
-            "fitted": self._learner.is_fitted,
+            "predictor": "narx",
+            "fitted": self._model is not None,
             "fits": self._num_fits,
             "fit_s": self._fit_s,
         }
         self._num_fits, self._fit_s = 0, 0.0
         return facts
 
-    def close(self) -> None:
-        """End a running fit; it is due again when the group trains again."""
-        self._take_model()
-        if self._fitting.is_busy:
-            self._learner.postpone()
-        self._fitting.close()
+    def _fitted(self, recording: Sequence[FloatArray], previous: Narx | None) -> tuple[Narx, float]:
+        """The model, which has been saved, and the seconds that it took."""
+        began_s = time.monotonic()
+        model = fit_narx(SpeedHistory(*np.stack(recording, axis=-1)), previous)
+        self._kept.write(model)
+        return model, time.monotonic() - began_s
 
     def _take_model(self) -> None:
-        try:
-            model = self._fitting.take()
-        except FitFailedError as error:
-            self._gave_up = True
-            log.warning(
-                "%s: fitting a speed model failed; this round continues with the current model: %s",
-                self._dnn,
-                error,
-            )
+        if self._fit is None or not self._fit.done():
             return
-        if model is not None:
-            self._learner.use(model)
-            self._num_fits += 1
-            self._fit_s += time.monotonic() - self._began_s
-            log.info("%s: speeds are predicted by a new %s model", self._dnn, self._learner.name)
+        fit, self._fit = self._fit, None
+        try:
+            self._model, took_s = fit.result()
+        except Exception as error:  # whatever it is, training goes on
+            self._due_at = math.inf
+            log.warning("%s: fitting a speed model failed; the current model stays: %s", self._dnn, error)
+            return
+        self._num_fits += 1
+        self._fit_s += took_s
+        log.info("%s: speeds are predicted by a new narx model", self._dnn)

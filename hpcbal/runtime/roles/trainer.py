@@ -180,16 +180,16 @@ class Trainer:
             member.collective,
             self._split_memories,
             key=f"{mine.dnn_id} on {mine.slots}",
-            kept=lambda name: self._kept_model(mine, name),
+            kept=self._kept_model(mine),
             watch=self._watch,
             deals_work=self._data.facts.spec.is_sized,
         )
 
-    def _kept_model(self, group: GroupPlan, predictor: str) -> KeptModel:
+    def _kept_model(self, group: GroupPlan) -> KeptModel:
         cluster = self._context.roles.cluster
         node_of_slot = cluster.node_of_slots()
         workers = [f"{cluster.nodes[node_of_slot[slot]].host} {slot}" for slot in group.slots]
-        return KeptModel(self._context.dnn_directory(group.dnn_id), predictor, workers)
+        return KeptModel(self._context.dnn_directory(group.dnn_id), workers)
 
     def _own_maker(self, group: GroupPlan) -> BatchMaker:
         """Return the maker of this rank's batches.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -10,9 +9,7 @@ import pytest
 from support import predictor_replay
 from support.predictor_replay import Traces, limit, observe, replay, replay_fitted
 
-from hpcbal.policies.batching import Observation
-from hpcbal.policies.batching.speed import PREDICTORS, SpeedPredictor
-from hpcbal.speed_models import SpeedLearner
+from hpcbal.policies.batching.speed import Memoryless, SpeedHistory
 
 NUM_ITERATIONS = 60
 
@@ -33,7 +30,7 @@ def test_a_worker_is_seen_with_its_next_resources(steady: Traces) -> None:
 
 @pytest.mark.parametrize("name", ["memoryless", "ema"])
 def test_steady_speeds_are_predicted_and_balanced_exactly(name: str, steady: Traces) -> None:
-    row = replay(name, steady, 400, fit_after=10, refit_every=10, fit_lasts=0)
+    row = replay(name, steady, 400, fit_after=10, refit_every=10)
     assert row["rmse"] == pytest.approx(0.0, abs=1e-9)
     assert row["time"] == pytest.approx(0.5)  # 300 and 100 samples in 1 s; even batches take 2 s
     assert limit(steady, 400, 10) == pytest.approx(0.5)
@@ -45,35 +42,30 @@ def test_no_policy_is_faster_than_known_speeds(steady: Traces) -> None:
     noisy = Traces(steady.speeds * rng.uniform(0.5, 1.0, steady.speeds.shape), steady.cpu, steady.memory)
     least = limit(noisy, 400, 10)
     for name in ("memoryless", "ema"):
-        row = replay(name, noisy, 400, 10, 10, 0)
+        row = replay(name, noisy, 400, 10, 10)
         assert row["rmse"] > 0.0
         assert row["time"] > least
 
 
-def test_a_model_predicts_once_its_fit_would_have_ended(
+def test_a_model_predicts_from_the_iteration_after_its_fit(
     steady: Traces, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """From the tenth iteration on, a fit every 10 iterations; each takes 7."""
     asked: list[int] = []
     used: list[int] = []
 
-    class Learner(SpeedLearner):
-        num_seen = 0
+    class Model(Memoryless):
+        def predict(self, history: SpeedHistory) -> Any:
+            used.append(asked[-1])
+            return history.speeds[:, -1]
 
-        def record(self, observations: Sequence[Observation]) -> None:
-            self.num_seen += 1
+    def fit(recording: SpeedHistory, previous: object) -> Model:
+        assert (previous is None) == (not asked)
+        asked.append(recording.num_iterations)
+        return Model()
 
-        def job(self) -> Any:
-            if self.num_seen % 10:
-                return None
-            asked.append(self.num_seen)
-            return lambda: PREDICTORS["memoryless"]
-
-        def use(self, model: SpeedPredictor) -> None:
-            used.append(self.num_seen)
-            super().use(model)
-
-    monkeypatch.setattr(predictor_replay, "SpeedLearner", Learner)
-    replay("ema", steady, 400, 10, 10, fit_lasts=7)
-    assert asked[0] == 10
-    assert used == [moment + 7 for moment in asked if moment + 7 < NUM_ITERATIONS]
+    monkeypatch.setattr(predictor_replay, "fit_narx", fit)
+    replay("narx", steady, 400, 10, 10)
+    assert asked == [10, 20, 30, 40, 50]
+    assert used[0] == 10
+    # Each decision predicts, and is then measured; the decision after the fit is still that of the old model.
+    assert len(used) == 2 * (NUM_ITERATIONS - 1 - 10)

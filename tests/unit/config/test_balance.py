@@ -14,7 +14,7 @@ from hpcbal.policies.batching import BATCHING
 from hpcbal.policies.batching.even import Fixed
 from hpcbal.policies.batching.guard import Guard
 from hpcbal.policies.batching.lb_bsp_cpu import LbBspCpu
-from hpcbal.policies.batching.speed import Ema, Memoryless
+from hpcbal.policies.batching.speed import Memoryless
 
 
 def dnn(**keys: object) -> DnnConfig:
@@ -53,27 +53,14 @@ def test_weights_of_a_dnn_come_before_those_of_the_run() -> None:
 def test_weights_and_predictors_are_only_of_policies_that_take_them() -> None:
     settings = BalanceConfig.model_validate({"policy": "fitted", "shares": [2, 1], "predictor": "narx"})
     balance = resolve_balance(settings, dnn())
-    assert (balance.shares, balance.predictor) == ((), "")
-    assert not balance.fits_speeds
-    assert not balance.reads_host
+    assert (balance.shares, balance.fits_speeds) == ((), False)
 
 
-@pytest.mark.parametrize(
-    ("predictor", "policy", "fits", "reads_host"),
-    [
-        ("memoryless", LbBspCpu(Memoryless()), False, False),
-        ("ema", LbBspCpu(Ema()), False, False),
-        ("arima", LbBspCpu(Memoryless()), True, False),
-        ("narx", LbBspCpu(Memoryless()), True, True),
-    ],
-)
-def test_a_predictor_says_whether_it_is_fitted_and_reads_the_host(
-    predictor: str, policy: LbBspCpu, fits: bool, reads_host: bool
-) -> None:
+@pytest.mark.parametrize(("predictor", "fits"), [("memoryless", False), ("narx", True)])
+def test_only_narx_is_fitted(predictor: str, fits: bool) -> None:
     settings = BalanceConfig.model_validate({"policy": "lb-bsp-cpu", "predictor": predictor})
     balance = resolve_balance(settings, dnn())
-    assert balance.policy == policy
-    assert (balance.fits_speeds, balance.reads_host) == (fits, reads_host)
+    assert (balance.policy, balance.fits_speeds) == (LbBspCpu(Memoryless()), fits)
 
 
 @pytest.mark.parametrize("predictor", ["memoryless", "narx"])

@@ -34,8 +34,8 @@ def nothing_is_installed(monkeypatch: pytest.MonkeyPatch) -> None:
 )
 def test_a_predictor_that_cannot_be_fitted_here_is_refused(tmp_path: Path, balance: str, dnn: str) -> None:
     message = (
-        "run.yaml:2: balance.predictor: got 'narx', which needs keras and psutil and tensorflow, not "
-        "installed here; pip install 'hpcbal[balance,tensorflow]', or take one of ema, memoryless"
+        "run.yaml:2: balance.predictor: got 'narx', which needs psutil, not installed here; "
+        "pip install 'hpcbal[balance]', or take memoryless"
     )
     path = written(tmp_path, balance, dnn)
     with pytest.raises(ConfigError, match=re.escape(message)):
@@ -53,17 +53,10 @@ def test_a_file_with_every_key_written_out_is_refused_as_the_plain_one_is(tmp_pa
         load_config(full, check_imports=True)
 
 
-def test_networks_need_keras_beside_tensorflow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("hpcbal.config.checks.names.find_spec", lambda name: None if name == "keras" else 1)
-    path = written(tmp_path, "{policy: lb-bsp-cpu, predictor: lstm}")
-    with pytest.raises(ConfigError, match="got 'lstm', which needs keras, not installed here"):
-        load_config(path, check_imports=True)
-
-
 @pytest.mark.parametrize(
     ("balance", "dnn"),
     [
-        ("{policy: lb-bsp-cpu, predictor: ema}", ""),
+        ("{policy: lb-bsp-cpu, predictor: memoryless}", ""),
         ("{policy: fitted, predictor: narx}", ""),
         ("{}", ""),
         ("{policy: lb-bsp-cpu, predictor: narx}", ", balance: even"),

@@ -11,7 +11,7 @@ from traces import like_machines, trace_of_steps
 
 from hpcbal.errors import PolicyError
 from hpcbal.forecast import Links, Settings, Topology, simulate
-from hpcbal.forecast.cluster import ORDERS, order_named
+from hpcbal.forecast.cluster import as_they_come, tic
 from hpcbal.forecast.overhead import (
     ParsingOverhead,
     fit_overhead,
@@ -19,8 +19,6 @@ from hpcbal.forecast.overhead import (
     with_step_overhead,
 )
 from hpcbal.forecast.trace import Resource, Trace, TracedOperation
-
-RNG = np.random.default_rng(0)
 
 
 def test_the_fit_finds_the_line_behind_measurements() -> None:
@@ -129,25 +127,13 @@ def layers(waits: list[tuple[int, ...]]) -> list[TracedOperation]:
 
 def test_tic_sends_the_layers_of_a_chain_in_the_order_of_the_chain() -> None:
     chain = layers([(2,), (1, 3), (0, 4)])
-    assert order_named("tic")(chain, RNG) == [2, 1, 0]
-    assert order_named("reverse")(chain, RNG) == [0, 1, 2]
-    assert order_named("fifo")(chain, RNG) == [0, 1, 2]
+    assert tic(chain) == [2, 1, 0]
+    assert as_they_come(chain) == [0, 1, 2]
 
 
 def test_tic_prefers_the_branch_that_needs_fewer_transfers() -> None:
     # One operation needs b and a; another needs all three.
-    assert order_named("tic")(layers([(1, 2), (0, 3)]), RNG) == [1, 2, 0]
-
-
-@pytest.mark.parametrize("name", ORDERS)
-def test_an_order_has_every_transfer_once(name: str) -> None:
-    chain = layers([(2,), (1, 3), (0, 4)])
-    assert sorted(order_named(name)(chain, np.random.default_rng(3))) == [0, 1, 2]
-
-
-def test_an_unknown_order_lists_the_known_ones() -> None:
-    with pytest.raises(PolicyError, match="got 'tac', allowed: fifo, tic, reverse, random"):
-        order_named("tac")
+    assert tic(layers([(1, 2), (0, 3)])) == [1, 2, 0]
 
 
 def test_one_server_is_shared_equally() -> None:

@@ -1,18 +1,14 @@
-"""Bands, limits, knees and the cheapest machines; and the rivals, against other ways to compute them."""
+"""Bands, limits, knees and the cheapest machines."""
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from traces import like_machines, trace_of_steps
 
-from hpcbal.errors import PolicyError
 from hpcbal.forecast import (
     Links,
     Resource,
@@ -35,7 +31,6 @@ from hpcbal.forecast.prediction import (
     limit_of,
     predict,
 )
-from hpcbal.forecast.rivals import Phases, cynthia, phases_of, queueing
 from hpcbal.forecast.simulation import Chunk, Stop, events_of
 
 
@@ -170,88 +165,6 @@ def test_the_cheapest_is_the_faster_one_of_equals() -> None:
     assert cheapest(rows, 22.0, Prices()) is rows[3]
     assert cheapest(rows, 22.0, Prices(1.0, 5.0)) is rows[2]
     assert cheapest(rows, 28.5, Prices()) is None
-
-
-def by_convolution(phases: Phases, num_workers: int) -> float:
-    """Steps per second by Buzen's convolution of the stations, instead of mean value analysis."""
-    delay = phases.compute_s + phases.update_s
-    constants = [delay**n / math.factorial(n) for n in range(num_workers + 1)]
-    for demand in (phases.down_s, phases.up_s):
-        for n in range(1, num_workers + 1):
-            constants[n] += demand * constants[n - 1]
-    return constants[num_workers - 1] / constants[num_workers]
-
-
-@given(
-    st.floats(0.01, 5),
-    st.floats(0.01, 5),
-    st.floats(0.01, 5),
-    st.floats(0, 5),
-    st.integers(1, 20),
-)
-def test_the_queueing_model_agrees_with_convolution(
-    down_s: float, compute_s: float, up_s: float, update_s: float, num_workers: int
-) -> None:
-    phases = Phases(down_s, compute_s, up_s, update_s)
-    assert queueing(phases, num_workers, 3) == pytest.approx(3 * by_convolution(phases, num_workers))
-
-
-def test_phases_are_what_one_sees_on_the_link() -> None:
-    phases = phases_of(job_of(chain(100, 2.0, 50, 0.25), 4))
-    assert (phases.down_s, phases.compute_s, phases.up_s, phases.update_s) == pytest.approx((1, 2, 0.5, 0.25))
-    overlapping = trace_of_steps(
-        [
-            TracedOperation("a", Resource.DOWNLINK, (), 100),
-            TracedOperation("b", Resource.DOWNLINK, (), 400),
-            TracedOperation("first", Resource.WORKER, (0,)),
-            TracedOperation("send", Resource.UPLINK, (2,), 50),
-            TracedOperation("second", Resource.WORKER, (1, 2)),
-            TracedOperation("send more", Resource.UPLINK, (4,), 50),
-        ],
-        [[0, 0, 1, 0, 1, 0]],
-    )
-    # Down until 5 s; the first transfer up from 2 s to 2.5 s, the second from 6 s to 6.5 s.
-    phases = phases_of(job_of(overlapping, 1))
-    assert (phases.down_s, phases.compute_s, phases.up_s, phases.update_s) == pytest.approx((5, 0, 1.5, 0))
-
-
-def test_phases_begin_with_the_first_byte_to_any_server() -> None:
-    """A short transfer to one server ends before a long one to another that began earlier."""
-    trace = trace_of_steps(
-        [
-            TracedOperation("compute", Resource.WORKER),
-            TracedOperation("send long", Resource.UPLINK, (0,), 100),
-            TracedOperation("more", Resource.WORKER, (0,)),
-            TracedOperation("send short", Resource.UPLINK, (2,), 1, server=1),
-        ],
-        [[1.0, 0.0, 0.5, 0.0]],
-    )
-    workers = (Links(math.inf, math.inf),)
-    phases = phases_of(TracedJob(trace, Topology(workers, (Links(100.0, 100.0),) * 2)))
-    assert (phases.compute_s, phases.up_s) == pytest.approx((1.0, 1.0))
-
-
-def test_cynthia_by_hand() -> None:
-    # T_p = 2 s, T_C = 1 s, so U_1 = 2 / 4.
-    job = job_of(chain(100, 2.0, 100, 0.5), 1)
-    assert cynthia(job, 1) == pytest.approx(8 / 4)
-    assert cynthia(job, 2) == pytest.approx(2 * 8 / 4)
-    assert cynthia(job, 8) == pytest.approx(8 * 8 / (2 * 4 + 2))
-    assert cynthia(job, 3, halved=True) == pytest.approx(3 * 8 / (2 + 1))
-
-
-def test_cynthia_counts_delays_and_has_no_answer_to_a_job_without_times() -> None:
-    waiting = with_step_overhead(chain(100, 1.0, 100, 0.5), 1.0)
-    assert cynthia(job_of(waiting, 1), 2) == cynthia(job_of(chain(100, 2.0, 100, 0.5), 1), 2)
-    serving = trace_of_steps([TracedOperation("apply", Resource.SERVER)], [[1.0]])
-    with pytest.raises(PolicyError, match=r"neither computes nor receives anything.*leave the rivals out"):
-        cynthia(job_of(serving, 1), 1)
-
-
-def test_where_phases_do_not_overlap_the_queueing_model_is_close() -> None:
-    job = replace(job_of(chain(100, 2.0, 100, 0.1, 0.2), 4), settings=Settings(1000))
-    ours = predict(job, with_limit=False).samples_per_s.value
-    assert queueing(phases_of(job), 4, 8) == pytest.approx(ours, rel=0.15)
 
 
 def test_a_timeline_has_every_chunk_on_the_track_of_its_resource() -> None:

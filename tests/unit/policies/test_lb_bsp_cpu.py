@@ -11,20 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hpcbal.config.schema.ensemble import BalanceConfig
-from hpcbal.errors import PolicyError
 from hpcbal.policies.batching import BATCHING, BatchTask, Observation, WorkerLimits
 from hpcbal.policies.batching.lb_bsp_cpu import LbBspCpu, LbBspCpuState
 from hpcbal.policies.batching.min_max import split_min_max
-from hpcbal.policies.batching.speed import (
-    HISTORY_ITERATIONS,
-    PREDICTORS,
-    Ema,
-    Memoryless,
-    SpeedHistory,
-    SpeedPredictor,
-)
+from hpcbal.policies.batching.speed import HISTORY_ITERATIONS, Memoryless, SpeedHistory, SpeedPredictor
 from hpcbal.policies.batching.task import Decision
-from hpcbal.policies.batching.time_curves import TimeCurves
+from hpcbal.policies.batching.time_curves import FloatArray, TimeCurves
 
 
 def after(
@@ -56,30 +48,17 @@ def test_shares_follow_the_speeds() -> None:
     assert state.batch_sizes == (40, 20, 10, 10)
 
 
-def test_the_default_predictor_is_the_best_measured_one_that_needs_no_fitting() -> None:
+def test_the_default_predictor_needs_no_fitting() -> None:
     assert BATCHING["lb-bsp-cpu"] == LbBspCpu(Memoryless())
     assert BalanceConfig().predictor == "memoryless"
-    assert set(PREDICTORS) == {"ema", "memoryless"}
 
 
-def test_the_average_weighs_the_newest_by_alpha() -> None:
-    np.testing.assert_allclose(Ema(0.2).predict(history_of([10.0, 20.0], [5.0, 5.0])), [12.0, 5.0])
-    np.testing.assert_allclose(Ema(1.0).predict(history_of([10.0, 20.0])), [20.0])
-    nan = np.nan
-    np.testing.assert_allclose(Ema(0.5).predict(history_of([nan, 10.0, 20.0], [nan] * 3)), [15.0, nan])
-    with pytest.raises(PolicyError, match=r"alpha: got 0\.0"):
-        Ema(0.0)
-
-
-def test_the_history_is_bounded_and_enough_for_the_average() -> None:
-    rng = np.random.default_rng(0)
-    history, average = SpeedHistory.empty(1), 0.0
+def test_the_history_is_bounded() -> None:
+    history = SpeedHistory.empty(1)
     for k in range(3 * HISTORY_ITERATIONS):
-        time_s = float(rng.uniform(0.5, 2.0))
-        history = history.with_observations([Observation(8, time_s)])
-        average = 8 / time_s if k == 0 else 0.8 * average + 0.2 * 8 / time_s
+        history = history.with_observations([Observation(8, 1.0 + k)])
     assert history.num_iterations == HISTORY_ITERATIONS
-    assert Ema().predict(history)[0] == pytest.approx(average, rel=1e-5)
+    np.testing.assert_allclose(history.newest(2).speeds, [[8 / k, 8 / (1.0 + k)]])
 
 
 def test_a_worker_without_samples_keeps_its_last_speed() -> None:
@@ -119,13 +98,20 @@ def test_batches_grow_by_what_memory_leaves_and_come_back_after_a_slow_spell() -
     assert after(state, (9.0, 1.0, 1.0), policy, (0.97, 0.7, 0.7)).batch_sizes == (10, 10, 10)
 
 
+class First(SpeedPredictor):
+    """Expects the oldest speed that is remembered."""
+
+    def predict(self, history: SpeedHistory) -> FloatArray:
+        return history.speeds[:, 0]
+
+
 def test_another_predictor_goes_on_with_the_same_state() -> None:
-    slow, quick = LbBspCpu(Ema(0.1)), LbBspCpu(Memoryless())
-    state = slow.start(BatchTask.uniform(100, 2))
+    first, last = LbBspCpu(First()), LbBspCpu(Memoryless())
+    state = first.start(BatchTask.uniform(100, 2))
     for _ in range(5):
-        state = after(state, (10.0, 10.0), slow)
-    assert after(state, (10.0, 30.0), slow).batch_sizes == (45, 55)
-    assert after(state, (10.0, 30.0), quick).batch_sizes == (25, 75)
+        state = after(state, (10.0, 10.0), first)
+    assert after(state, (10.0, 30.0), first).batch_sizes == (50, 50)
+    assert after(state, (10.0, 30.0), last).batch_sizes == (25, 75)
 
 
 def decisions(
@@ -149,11 +135,8 @@ UNMEASURED = (None,) * 4
 WITH_FLOOR = TimeCurves.of([(0.0, 0.0, 0.001)] * 3 + [(300.0, 0.0, 0.001)])
 
 
-@pytest.mark.parametrize("predictor", PREDICTORS.values())
-def test_a_worker_that_takes_minutes_for_a_single_sample_is_offered_for_removal(
-    predictor: SpeedPredictor,
-) -> None:
-    policy = LbBspCpu(predictor)
+def test_a_worker_that_takes_minutes_for_a_single_sample_is_offered_for_removal() -> None:
+    policy = LbBspCpu()
     made = decisions(policy, BatchTask.uniform(128, 4), WITH_FLOOR, 40, UNMEASURED)
     assert made[-1].batch_sizes == (43, 42, 42, 1)
     assert [decision.remove for decision in made[: policy.offer_after - 1]] == [None] * 19

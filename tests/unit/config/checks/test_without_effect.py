@@ -58,14 +58,14 @@ IN_VAIN = [
     (
         "balance.first_fit",
         "9",
-        "with policy: lb-bsp-cpu and one of arima, lstm, narx, rnn as predictor",
-        ["balance.policy=lb-bsp-cpu", "balance.predictor=arima"],
+        "with policy: lb-bsp-cpu and predictor: narx",
+        ["balance.policy=lb-bsp-cpu", "balance.predictor=narx"],
     ),
     (
         "balance.refit_every",
         "9",
-        "with policy: lb-bsp-cpu and one of",
-        ["dnns.b.balance=lb-bsp-cpu", "balance.predictor=rnn"],
+        "with policy: lb-bsp-cpu and",
+        ["dnns.b.balance=lb-bsp-cpu", "balance.predictor=narx"],
     ),
     ("balance.max_samples_per_slot", "9", "with a policy other than even", ["dnns.b.balance=fitted"]),
     (

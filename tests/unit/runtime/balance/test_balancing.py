@@ -191,7 +191,7 @@ def balancer_of(
         OneRank(),
         memories,
         "a on (0, 1)",
-        kept=lambda name: KeptModel(Path("not there"), name, (0, 1)),
+        kept=KeptModel(Path("not there"), (0, 1)),
     )
 
 
