@@ -12,7 +12,6 @@ from typing import Any
 
 from hpcbal.cli.submitting.queue import (
     JobInQueue,
-    ask_for,
     jobs_in_queue,
     line_of,
     original_of,
@@ -166,7 +165,7 @@ def cancel(
     if any(each.act is Act.STOP or each.problem for each in found):
         sleep(SECOND_LOOK_S)
         seen = [index for index, each in enumerate(found) if _needs_look(each)]
-        for index, job in zip(seen, ask_for([records[index][1] for index in seen], run), strict=True):
+        for index, job in zip(seen, jobs_in_queue([records[index] for index in seen], run), strict=True):
             found[index] = _looked_again(found[index], job, run)
     last = {directory: record.key for directory, record in records}
     shown = [

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from hpcbal.cluster.systems.job import Command, Done
+from hpcbal.cluster.systems.job import OF_ARRAYS, OF_THIS_JOB, Command, Done
 from hpcbal.errors import ClusterError
 
 TIMEOUT_S = 120.0
@@ -26,10 +26,6 @@ PATIENCE_S = 10.0
 _LOOK_S = 0.2
 _NOT_SURE = re.compile(r"time(d)?[ -]?out|connection (reset|lost|closed)|no response", re.IGNORECASE)
 """In refusals of schedulers that may have taken the job: `Socket timed out on send/recv operation`."""
-
-_OF_THIS_JOB = ("HPCBAL_CHAIN", "HPCBAL_END_FILE", "HPCBAL_END_TIME", "HPCBAL_TASK", "SLURM_RESTART_COUNT")
-_OF_ARRAYS = "SLURM_ARRAY_"
-"""Variables of a job: one that is submitted from inside it inherits them, and would take them for its own."""
 
 
 def run_command(command: Command, timeout_s: float = TIMEOUT_S) -> Done:
@@ -56,7 +52,7 @@ def _without_job(environ: Mapping[str, str]) -> dict[str, str]:
     return {
         name: value
         for name, value in environ.items()
-        if name not in _OF_THIS_JOB and not name.startswith(_OF_ARRAYS)
+        if name not in OF_THIS_JOB and not name.startswith(OF_ARRAYS)
     }
 
 

@@ -16,6 +16,11 @@ MOST_RESTARTS = 50
 """In the scripts that are shipped: stop to start a job again that never finishes."""
 
 
+OF_THIS_JOB = ("HPCBAL_CHAIN", "HPCBAL_END_FILE", "HPCBAL_END_TIME", "HPCBAL_TASK", "SLURM_RESTART_COUNT")
+OF_ARRAYS = "SLURM_ARRAY_"
+"""Variables of a job: one that is submitted from inside it inherits them, and would take them for its own."""
+
+
 @dataclass(frozen=True, slots=True)
 class SiteHabits:
     """The parts of a job script that are the same for all jobs of a site.

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from importlib.resources import files
 
-from hpcbal.cluster.systems.job import BatchJob, System
+from hpcbal.cluster.systems.job import OF_ARRAYS, OF_THIS_JOB, BatchJob, System
 from hpcbal.errors import InputError
 
 _PLACE = re.compile(r"@([a-z_0-9]+)@")
@@ -222,12 +222,13 @@ def _before(lines: Sequence[str]) -> str | None:
 def _after(lines: Sequence[str]) -> str | None:
     """Return the site's lines behind a run, which change neither the script's variables nor its end.
 
-    A job that one of them submits would inherit this job's array and its number of restarts.
+    A job that one of them submits would inherit the variables of this job.
     """
     if not lines:
         return None
     failed = 'echo "a line of after in the site file has failed with $? (last command: $BASH_COMMAND)" >&2'
-    before = ["set +e", "(", f"  trap '{failed}' ERR", '  unset SLURM_RESTART_COUNT "${!SLURM_ARRAY_@}"']
+    unset = f'  unset {" ".join(OF_THIS_JOB)} "${{!{OF_ARRAYS}@}}"'
+    before = ["set +e", "(", f"  trap '{failed}' ERR", unset]
     return "\n".join([*before, *map(_line, lines), ")", "set -e"])
 
 
