@@ -209,9 +209,8 @@ def _end_of_earlier(
     """
     noted = [(output, record) for output in outputs for record in unsettled_jobs(output)]
     found: dict[Path, list[JobInQueue]] = {}
-    for (output, _), job in zip(
-        noted, jobs_in_queue(noted, within(TIMEOUT_S), notes=not is_dry), strict=True
-    ):
+    asked = jobs_in_queue(noted, within(TIMEOUT_S), notes=not is_dry)
+    for (output, _), job in zip(noted, asked, strict=True):
         found.setdefault(output, []).append(job)
     _warn_of_unknown(found)
     tasks = range(1, len(outputs) + 1)

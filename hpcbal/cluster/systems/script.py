@@ -27,20 +27,37 @@ def render(system: System, job: BatchJob, file: str = "") -> str:
     Raises:
         InputError: if a value cannot be written into a script, such as one with a newline.
     """
-    launcher = job.site.launcher or system.launchers[0]
-    values = {
+    values = _values(system, job, file)
+    body = fill(template("body"), values)
+    return fill(template(system.name), {**values, "body": body.rstrip("\n")})
+
+
+def render_compare(system: System, job: BatchJob, directory: str) -> str:
+    """Return the script of a small job that compares runs.
+
+    Args:
+        system: where it runs.
+        job: the job, with the words to compare.
+        directory: where relative paths start.
+    """
+    return fill(template("compare"), {**_values(system, job), "directory": word(directory)})
+
+
+def _values(system: System, job: BatchJob, file: str = "") -> dict[str, str | None]:
+    """Return what takes the places of a template."""
+    return {
         "options": "\n".join(system.options(job)),
         "general": "" if not job.tasks else None,
         "submitted": "" if job.tasks else None,
         "tasks": _tasks(job),
         "modules": words(job.site.modules),
-        "launcher": word(launcher),
+        "launcher": word(job.site.launcher or system.launchers[0]),
         "container": words(job.site.container),
         "launcher_options": words(job.site.launcher_options),
         "venv": word(job.site.venv) if job.site.venv else None,
         "max_restarts": str(job.max_restarts),
         "numbers": "\n".join(f"{n.upper()}={getattr(job, n) or 0}" for n in system.numbers) or None,
-        **_shared("guard", "environment", "watch"),
+        **{name: template(name).rstrip("\n") for name in ("guard", "environment", "watch")},
         "watching": "" if system.watches else None,
         "compares": "" if system.watches and job.compare else None,
         "compare": words(job.compare),
@@ -56,29 +73,6 @@ def render(system: System, job: BatchJob, file: str = "") -> str:
         **{name: text.replace("FILE", file) for name, text in system.texts.items()},
         "code_to_end": str(system.code_to_end(job)),
     }
-    body = fill(template("body"), values)
-    return fill(template(system.name), {**values, "body": body.rstrip("\n")})
-
-
-def render_compare(system: System, job: BatchJob, directory: str) -> str:
-    """Return the script of a small job that compares runs.
-
-    Args:
-        system: where it runs.
-        job: the job, with the words to compare.
-        directory: where relative paths start.
-    """
-    values = {
-        **_shared("guard", "environment"),
-        "options": "\n".join(system.options(job)),
-        "directory": word(directory),
-        "modules": words(job.site.modules),
-        "container": words(job.site.container),
-        "venv": word(job.site.venv) if job.site.venv else None,
-        "before": _before(job.site.before),
-        "compare": words(job.compare),
-    }
-    return fill(template("compare"), values)
 
 
 def fill(text: str, values: Mapping[str, str | None]) -> str:
@@ -184,11 +178,6 @@ def clock(time_s: float, *, seconds: bool = True) -> str:
 def folder_of(path: str) -> str:
     """Return the folder of a file, with a slash at its end."""
     return f"{path.rpartition('/')[0]}/"
-
-
-def _shared(*names: str) -> dict[str, str]:
-    """Return the parts that several scripts have."""
-    return {name: template(name).rstrip("\n") for name in names}
 
 
 def _question(system: System) -> str:
