@@ -25,23 +25,19 @@ is_signalled=0
 read_numbers() { # of the job, and where it was submitted
   job=$FLUX_ENCLOSING_ID submit_dir=$PWD task=$HPCBAL_TASK
   id=$job
+  lead=300
   [[ -n $HPCBAL_CHAIN ]] || is_first=1 # Flux starts no job again
 }
 
 read_words() { given=("$@") words=("${@//%j/$job}"); }
+
+show_job() { flux --parent jobs --json "$id"; }
 
 folder_of_script() { :; }
 
 set_launch() { # hpcbal assigns the cores and the GPUs itself
   launch=("$LAUNCHER" run --nodes="$NUM_NODES" --tasks-per-node="$RANKS_PER_NODE" --exclusive --setopt=cpu-affinity=off)
   launch+=(--setopt=gpu-affinity=off)
-}
-
-read_end() {
-  local left_s # this number, and greater ones: there is no limit
-  lead=300
-  left_s=$(flux job timeleft) || left_s=4294967295
-  ((left_s >= 4294967295)) || end=$(($(date +%s) + left_s))
 }
 
 watch_end() { # nobody signals this shell before the limit: it does so itself, and when `hpcbal cancel` asks for it
@@ -159,16 +155,19 @@ fi
 # The story of all starts of this job. Rank 0 writes into it when all ranks catch signals, whether this start gets further
 # than those before, and how the run has ended. It is where all nodes see it.
 chain=${HPCBAL_CHAIN:-$job} # the first job, if this one was submitted to continue it
-unset HPCBAL_CHAIN HPCBAL_END_TIME # a job that is submitted from here does not continue this one
 folder=${output:-$PWD}
 [[ $folder == /* ]] || folder=$PWD/$folder
 export HPCBAL_END_FILE=$folder/.hpcbal-$chain.end
 mkdir -p "$folder" 2>/dev/null || true
 ((!is_first)) || rm -f "$HPCBAL_END_FILE" # of another job: numbers recur
 doing="'hpcbal launcher --starting'"
-# A batch system that has lost a node starts the job again without asking this script.
+# A batch system that has lost a node starts the job again without asking this script. hpcbal reads from the batch system's
+# answer when the job ends: in seconds of the Unix epoch; 0: not known.
+unset HPCBAL_END_TIME # of another job
 status=0
-"${CONTAINER[@]}" hpcbal launcher --starting --most-restarts "$MAX_RESTARTS" ${output:+--output "$output" --mark batch.cancel --job "$id"} || status=$?
+end=$({ show_job 2>/dev/null || true; } | "${CONTAINER[@]}" hpcbal launcher --starting --system flux \
+  --most-restarts "$MAX_RESTARTS" ${output:+--output "$output" --mark batch.cancel --job "$id"}) || status=$?
+unset HPCBAL_CHAIN # a job that is submitted from here does not continue this one
 if ((status)); then
   rm -f "$HPCBAL_END_FILE"
   ((status != 75)) || leave 75
@@ -183,8 +182,6 @@ fi
 
 # A signal that comes at once would stop every start before it has trained. The run knows the end of the job, too.
 doing='the question when it ends'
-end=0 # of the job, in seconds of the Unix epoch; 0: not known
-read_end
 ((end == 0)) || export HPCBAL_END_TIME=$end
 left=$((end - $(date +%s)))
 if ((0 < left && left <= lead + 60)) && ! is_cancelled; then # Slurm may be a minute early

@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import argparse
 import os
+import sys
+import time
 from contextlib import suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from hpcbal import env
 from hpcbal.cli.options import Subparsers, print_text, writing_stdout
 from hpcbal.errors import ExitCode, HpcbalError
+
+if TYPE_CHECKING:
+    from hpcbal.cluster.systems.job import QueueState
 
 
 def add_parser(verbs: Subparsers) -> None:
@@ -31,7 +37,9 @@ def add_parser(verbs: Subparsers) -> None:
     parser.add_argument(
         "--starting",
         action="store_true",
-        help="for job scripts that begin: end with 75 if the job has come back too often, or was cancelled",
+        help="for job scripts that begin: end with 75 if the job has come back too often, or was cancelled; "
+        "with --system, read what the batch system shows of the job from standard input, and print when the "
+        "job ends, in seconds of the Unix epoch, or 0",
     )
     parser.add_argument(
         "--continues",
@@ -39,7 +47,9 @@ def add_parser(verbs: Subparsers) -> None:
         help="for job scripts that submit themselves again: note the job whose number the batch system has "
         "printed, which is read from standard input, as the one that continues job ID",
     )
-    parser.add_argument("--system", metavar="NAME", help="with --continues: slurm, pbs, lsf or flux")
+    parser.add_argument(
+        "--system", metavar="NAME", help="with --continues and --starting: slurm, pbs, lsf or flux"
+    )
     parser.add_argument(
         "--log", metavar="FILE", help="with --continues: the job's log, with the system's marks for numbers"
     )
@@ -76,7 +86,9 @@ def run(args: argparse.Namespace) -> int:
     if args.continues is not None:
         return _note_next(args.continues, args.system, args.log, args.output)
     if args.starting:
-        return _check_start(args.most_restarts, args.output and args.output / args.mark, args.job)
+        return _check_start(
+            args.most_restarts, args.output and args.output / args.mark, args.job, args.system
+        )
     from hpcbal.cluster.launch_line import ranks_of_slurm_job
 
     ranks = ranks_of_slurm_job(os.environ)
@@ -85,27 +97,53 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _check_start(most_restarts: int | None, mark: Path | None, job: str | None) -> int:
+def _check_start(most_restarts: int | None, mark: Path | None, job: str | None, system: str | None) -> int:
     from hpcbal.cluster.job_end import reason_not_to_start
     from hpcbal.processes import say
 
+    state = None if system is None else _state_of(system)
+    if state is not None and env.read("HPCBAL_CHAIN") is None:  # else the story is older than this job
+        _forget_other_job(state.submitted_s)
     reason = reason_not_to_start(_story(), most_restarts, is_cancelled=mark is not None and mark.exists())
-    if not reason:
-        if mark is not None and job:
-            from hpcbal.cli.submitting.noting import note_started
+    if reason:
+        say(reason)
+        return int(ExitCode.RUN_AGAIN)
+    if mark is not None and job:
+        from hpcbal.cli.submitting.noting import note_started
 
-            try:
-                note_started(mark.parent, mark.name, job)
-            except HpcbalError as error:
-                say(f"hpcbal: warning: {error}")
-        return 0
-    say(reason)
-    return int(ExitCode.RUN_AGAIN)
+        try:
+            note_started(mark.parent, mark.name, job)
+        except HpcbalError as error:
+            say(f"hpcbal: warning: {error}")
+    if state is not None:
+        from hpcbal.cluster.walltime import end_of_job
+
+        end_s = end_of_job(os.environ, time.time()) if state.until_s is None else state.until_s
+        print_text(f"{end_s or 0:.0f}")
+    return 0
+
+
+def _state_of(system: str) -> QueueState:
+    """Return the state of the job, by what its script has asked."""
+    from hpcbal.cluster.systems import SYSTEMS
+    from hpcbal.errors import InputError
+
+    if system not in SYSTEMS:
+        raise InputError(f"--system: got {system!r}, allowed: {', '.join(SYSTEMS)}")
+    return SYSTEMS[system].state_of(sys.stdin.read())
+
+
+def _forget_other_job(submitted_s: float | None) -> None:
+    from hpcbal.cluster.job_end import is_of_another_job
+
+    file = env.read("HPCBAL_END_FILE")
+    if file is not None:
+        with suppress(OSError):  # there may be none; and where it cannot be removed, its starts count
+            if is_of_another_job(Path(file).stat().st_mtime, submitted_s):
+                Path(file).unlink()
 
 
 def _note_next(job: str, system: str | None, log: str | None, output: Path | None) -> int:
-    import sys
-    import time
     from dataclasses import replace
 
     from hpcbal.cluster.systems import SYSTEMS
@@ -122,8 +160,8 @@ def _note_next(job: str, system: str | None, log: str | None, output: Path | Non
     if before is None:
         raise InputError(f"{output}: batch.jsonl has no job {job}, which job {number} continues")
     own_log = os.path.abspath(SYSTEMS[system].log_of(log, number)) if log else before.log
-    next_one = replace(before, id=number, continues=job, submitted_s=time.time(), log=own_log, is_over=False)
-    append_batch_job(output, next_one)
+    own = replace(before, id=number, continues=job, submitted_s=time.time(), log=own_log)
+    append_batch_job(output, replace(own, is_over=False, gone_at=()))
     return 0
 
 

@@ -193,49 +193,56 @@ def granted_gpus(environ: Mapping[str, str]) -> str | None:
     return None
 
 
-def devices_of_slots(visible: Sequence[Sequence[str]], host: str) -> tuple[int, ...]:
-    """Give each slot of a node a device of its own.
+def devices_of_slots(
+    visible: Sequence[Sequence[str]], host: str, slots_per_device: int = 1
+) -> tuple[int, ...]:
+    """Give each slot of a node a device of its own, or a share of one.
 
     If all slots see the same devices, slot j gets the j-th; if a launcher shows each slot its own, it gets
-    that one. Where they see some in common, slots move on to others if that gives each one its own.
+    that one. Where they see some in common, slots move on to others if that gives each one its own. If slots
+    share devices, no device gets its second slot before each has its first.
 
     Args:
         visible: the devices that each slot sees, at least one each, from `visible_devices`.
         host: name of the node, for the message.
+        slots_per_device: slots that may use the same device, >= 1.
 
     Returns: for each slot an index into what it sees.
 
     Raises:
-        ClusterError: if two slots would use one device. A tile of a card that another slot sees as a whole is
-            the same device.
+        ClusterError: if more slots would use one device. A tile of a card that another slot sees as a whole
+            is the same device.
     """
     everything = {device for seen in visible for device in seen}
     cards = [[_card_in(everything, device) for device in seen] for seen in visible]
-    owner: dict[str, int] = {}
+    owner: dict[tuple[int, str], int] = {}  # by share of a device
 
-    def take(slot: int, refused: set[str]) -> bool:
-        for device in cards[slot]:
-            if device not in owner:
-                owner[device] = slot
+    def take(slot: int, refused: set[tuple[int, str]]) -> bool:
+        shares = [(share, device) for share in range(slots_per_device) for device in cards[slot]]
+        for each in shares:
+            if each not in owner:
+                owner[each] = slot
                 return True
-        for device in cards[slot]:
-            if device not in refused:
-                refused.add(device)
-                if take(owner[device], refused):
-                    owner[device] = slot
+        for each in shares:
+            if each not in refused:
+                refused.add(each)
+                if take(owner[each], refused):
+                    owner[each] = slot
                     return True
         return False
 
     for slot in range(len(visible)):
         if not take(slot, set()):
-            other = owner[cards[slot][0]]
+            others = [owner[share, cards[slot][0]] for share in range(slots_per_device)]
             count = len({device for seen in cards for device in seen})
             raise ClusterError(
-                f"{host}: slots {other} and {slot} would use the same device ({visible[slot][0]}), because "
-                f"the {len(visible)} slots of this node see {count} together; set slots.per_node to at most "
-                f"{count}, or give each rank a device of its own ({', '.join(MASKS[:2])} or {MASKS[-1]})"
+                f"{host}: slots {', '.join(map(str, others))} and {slot} would use the same device "
+                f"({visible[slot][0]}), because the {len(visible)} slots of this node see {count} together; "
+                f"set slots.per_node to at most {count * slots_per_device}, or slots.per_gpu above "
+                f"{slots_per_device} if networks are small, or give each rank a device of its own "
+                f"({', '.join(MASKS[:2])} or {MASKS[-1]})"
             )
-    device_of = {slot: device for device, slot in owner.items()}
+    device_of = {slot: device for (_, device), slot in owner.items()}
     return tuple(cards[slot].index(device_of[slot]) for slot in range(len(visible)))
 
 
@@ -245,7 +252,9 @@ def _card_in(devices: set[str], device: str) -> str:
     return card if card in devices else device
 
 
-def device_of(visible: Sequence[Sequence[str]], slot: int, host: str) -> int | None:
+def device_of(
+    visible: Sequence[Sequence[str]], slot: int, host: str, slots_per_device: int = 1
+) -> int | None:
     """Return what `devices_of_slots` gives a slot; None if this slot sees no device.
 
     Args, Raises: as for `devices_of_slots`; slots that see no device do not count.
@@ -253,4 +262,5 @@ def device_of(visible: Sequence[Sequence[str]], slot: int, host: str) -> int | N
     seeing = [index for index, seen in enumerate(visible) if seen]
     if slot not in seeing:
         return None
-    return devices_of_slots([visible[index] for index in seeing], host)[seeing.index(slot)]
+    indices = devices_of_slots([visible[index] for index in seeing], host, slots_per_device)
+    return indices[seeing.index(slot)]

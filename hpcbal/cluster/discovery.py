@@ -35,17 +35,20 @@ def discover(
     slots_per_node: int | None,
     preprocessors_per_node: int,
     device: str,
+    slots_per_gpu: int = 1,
 ) -> Roles:
     """Ask every rank where it runs and assign roles; collective, with the same result on all ranks.
 
     Args:
         slots_per_node, preprocessors_per_node: see `assign_roles`.
         device: `slots.device`.
+        slots_per_gpu: see `assign_roles`.
 
     Raises:
         ClusterError: if a node has too few ranks.
     """
-    return assign_roles(infos_of_ranks(world, node_comm, device), slots_per_node, preprocessors_per_node)
+    infos = infos_of_ranks(world, node_comm, device)
+    return assign_roles(infos, slots_per_node, preprocessors_per_node, slots_per_gpu)
 
 
 def discover_executors(world: MPI.Comm, node_comm: MPI.Comm) -> Roles:

@@ -12,6 +12,9 @@ from dataclasses import dataclass
 
 from hpcbal.errors import ExitCode
 
+CLOCKS_S = 60.0
+"""Clocks of machines may differ by that."""
+
 START = "start"
 """A start of the job begins: its script has written this line."""
 
@@ -31,6 +34,16 @@ def ends_job(line: str) -> bool:
     A rank that is lost, or that ends the job, takes others with it, which may be noted later.
     """
     return line.isdecimal() or line.startswith(LOST)
+
+
+def is_of_another_job(written_s: float, submitted_s: float | None) -> bool:
+    """Return whether a story is that of an earlier job: numbers recur.
+
+    Args:
+        written_s: when somebody wrote into it last, in seconds of the Unix epoch.
+        submitted_s: when this job was submitted; None: not known, or the job script makes a new file itself.
+    """
+    return submitted_s is not None and written_s < submitted_s - CLOCKS_S
 
 
 def starts_of(story: str) -> list[list[str]]:

@@ -53,6 +53,7 @@ class Roles:
             nodes.
         gateway_of_node: per node, the preprocessor rank that receives blocks made on other nodes.
         executor_ranks: in a parameter-server job, all ranks but the first; there are no trainers then.
+        slots_per_gpu: trainers that share a GPU.
     """
 
     ranks: tuple[RankInfo, ...]
@@ -61,6 +62,7 @@ class Roles:
     preprocessor_ranks: tuple[int, ...]
     gateway_of_node: tuple[int, ...]
     executor_ranks: tuple[int, ...] = ()
+    slots_per_gpu: int = 1
 
     @property
     def node_of_rank(self) -> tuple[int, ...]:
@@ -98,10 +100,11 @@ class Roles:
         """The GPU of a trainer: its index among those that the rank sees, and its id; None without GPUs.
 
         Raises:
-            ClusterError: if two trainers of the node would use one GPU.
+            ClusterError: if more than `slots_per_gpu` trainers of the node would use one GPU.
         """
         info = self.ranks[rank]
-        index = device_of(self.seen_by_slots(info.node), self.local_slot(rank), info.host)
+        seen, slot = self.seen_by_slots(info.node), self.local_slot(rank)
+        index = device_of(seen, slot, info.host, self.slots_per_gpu)
         return None if index is None else (index, info.devices[index])
 
     def local_producer(self, rank: int) -> int:
@@ -125,7 +128,12 @@ def num_ranks_needed(num_slots: int, num_preprocessors: int, *, first_node: bool
     return num_slots + num_preprocessors + (1 if first_node else 0)
 
 
-def assign_roles(ranks: Sequence[RankInfo], slots_per_node: int | None, preprocessors_per_node: int) -> Roles:
+def assign_roles(
+    ranks: Sequence[RankInfo],
+    slots_per_node: int | None,
+    preprocessors_per_node: int,
+    slots_per_gpu: int = 1,
+) -> Roles:
     """Assign a role to every rank.
 
     Rank 0 is the scheduler. On each node the last ranks are trainers, one per slot; all ranks before them
@@ -133,9 +141,10 @@ def assign_roles(ranks: Sequence[RankInfo], slots_per_node: int | None, preproce
 
     Args:
         ranks: one entry per rank, in order of rank; nodes numbered by their first rank.
-        slots_per_node: trainers per node; None means the node's GPUs, or on a node without GPUs all remaining
-            ranks.
+        slots_per_node: trainers per node; None: `slots_per_gpu` for each of the node's GPUs, or on a node
+            without GPUs all remaining ranks.
         preprocessors_per_node: least number of preprocessors on each node, >= 1.
+        slots_per_gpu: trainers that share a GPU, >= 1.
 
     Raises:
         ClusterError: if a node has too few ranks.
@@ -148,7 +157,7 @@ def assign_roles(ranks: Sequence[RankInfo], slots_per_node: int | None, preproce
         infos = [info for info in ranks if info.node == index]
         free = [info.rank for info in infos if info.rank != SCHEDULER_RANK]
         gpus = max(info.num_gpus for info in infos)
-        wanted = slots_per_node if slots_per_node is not None else gpus
+        wanted = slots_per_node if slots_per_node is not None else gpus * slots_per_gpu
         if not wanted:
             wanted = max(1, len(free) - preprocessors_per_node)
         if len(free) < wanted + preprocessors_per_node:
@@ -171,6 +180,7 @@ def assign_roles(ranks: Sequence[RankInfo], slots_per_node: int | None, preproce
         trainer_ranks=tuple(trainers),
         preprocessor_ranks=tuple(dealt),
         gateway_of_node=tuple(group[0] for group in preprocessors),
+        slots_per_gpu=slots_per_gpu,
     )
 
 

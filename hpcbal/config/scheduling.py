@@ -32,7 +32,7 @@ def settings_of(config: EnsembleConfig, num_positions: int) -> ScheduleSettings:
         num_positions=num_positions,
         delta=PAPER_DELTA if is_partitioned and schedule.delta == AUTO else schedule.delta_rule(),
         alpha=schedule.alpha_rule(),
-        max_slots_per_dnn=schedule.slot_limit,
+        max_slots_per_dnn=config.slot_limit,
         profile=not is_given,
         max_profile_slots=schedule.profiling.max_slots,
         paradigm="global" if is_partitioned else schedule.paradigm,

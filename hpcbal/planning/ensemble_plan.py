@@ -52,6 +52,7 @@ class EnsemblePlan:
             converged together. With other schedules only the first one, if the rest depends on which DNN
             converges first.
         device: what the slots are: `gpu`, `cpu` (also if they are emulated), or `auto` if the nodes decide.
+        gpus_per_node: GPUs to request on each node where slots are GPUs, or share them.
         cores_per_rank: cores to request for each rank; None: not given.
     """
 
@@ -64,6 +65,7 @@ class EnsemblePlan:
     rates: PlanRates
     flotillas: tuple[PlannedFlotilla, ...]
     device: str = "auto"
+    gpus_per_node: int = 0
     cores_per_rank: int | None = None
 
     @property
@@ -155,6 +157,7 @@ def make_plan(
         rates=rates,
         flotillas=planned,
         device="cpu" if config.backend.is_emulated else config.slots.device,
+        gpus_per_node=-(-slots_per_node // config.slots.per_gpu),
         cores_per_rank=cores_per_rank,
     )
 
@@ -172,13 +175,12 @@ def launch_lines(plan: EnsemblePlan, command: Sequence[str]) -> dict[str, str]:
     Returns:
         Command by launcher: `mpirun`, `srun`, and `srun on GPUs` where slots may be GPUs.
     """
-    num_nodes, slots_per_node = len(plan.cluster.nodes), plan.cluster.max_slots_per_node
-    ranks = RanksToStart(num_nodes, plan.ranks_per_node, plan.cores_per_rank)
+    ranks = RanksToStart(len(plan.cluster.nodes), plan.ranks_per_node, plan.cores_per_rank)
     words = {"mpirun": ranks.mpirun()}
     if plan.device != "gpu":
         words["srun"] = ranks.srun()
     if plan.device != "cpu":
-        words["srun on GPUs"] = replace(ranks, gpus_per_node=str(slots_per_node)).srun()
+        words["srun on GPUs"] = replace(ranks, gpus_per_node=str(plan.gpus_per_node)).srun()
     return {launcher: shlex.join([*line, *command]) for launcher, line in words.items()}
 
 

@@ -181,7 +181,8 @@ def _slots_of_node(node: MPI.Intracomm, config: EnsembleConfig) -> LocalSlots:
     wanted = per_node if isinstance(per_node, int) else len(gpus) or node.size
     seen, cores = zip(*everyone[:wanted], strict=True)
     granted = granted_gpus(os.environ)
-    return LocalSlots(node.rank, cores, config.slots.device, granted, seen, socket.gethostname())
+    slots = config.slots
+    return LocalSlots(node.rank, cores, slots.device, granted, seen, socket.gethostname(), slots.per_gpu)
 
 
 def _evaluate(comm: MPI.Intracomm, slots: LocalSlots, part: _Part) -> int:

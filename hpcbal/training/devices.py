@@ -51,6 +51,7 @@ class LocalSlots:
         granted: how the batch system gave GPUs, from `granted_gpus`.
         seen: ids of the GPUs that each sees, from `visible_gpus`.
         host: name of the node, for messages.
+        slots_per_gpu: slots that may share a GPU.
     """
 
     mine: int
@@ -59,6 +60,7 @@ class LocalSlots:
     granted: str | None = None
     seen: tuple[tuple[str, ...], ...] = ()
     host: str = "this node"
+    slots_per_gpu: int = 1
 
     @classmethod
     def alone(cls, wanted: str = "auto", granted: str | None = None) -> LocalSlots:
@@ -87,15 +89,15 @@ class LocalSlots:
             num_seen: GPUs that the library lists, >= 0.
 
         Raises:
-            ClusterError: if two slots of the node would use one GPU, or the library lists fewer than the
-                masks show.
+            ClusterError: if more than `slots_per_gpu` slots of the node would use one GPU, or the library
+                lists fewer than the masks show.
         """
         if not num_seen:
             return None
         listed = tuple(str(number) for number in range(num_seen))  # where no mask or driver tells them apart
-        index = device_of(self.seen, self.mine, self.host)
+        index = device_of(self.seen, self.mine, self.host, self.slots_per_gpu)
         if index is None:
-            index = device_of((listed,) * len(self.cores), self.mine, self.host)
+            index = device_of((listed,) * len(self.cores), self.mine, self.host, self.slots_per_gpu)
         if index is not None and index >= num_seen:
             raise ClusterError(
                 f"{self.host}: slot {self.mine} is to use GPU {index} of those that it sees "

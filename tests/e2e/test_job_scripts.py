@@ -54,7 +54,8 @@ class Site:
     def add(self, name: str, text: str) -> None:
         """A stand-in that notes how it was called."""
         if name == "flux":  # launcher and scheduler in one
-            text = f"case $1 in job) echo 14400; exit ;; --parent) echo f43; exit ;; esac\n{text}"
+            shown = f"cat {self.folder}/shown 2>/dev/null; exit"
+            text = f"case $1$2 in --parentjobs) {shown} ;; --parentbatch) echo f43; exit ;; esac\n{text}"
         path = self.folder / "bin" / name
         path.write_text(f'#!/usr/bin/env bash\nprintf \'%s\\n\' "{name} $*" >>"$CALLS"\n{text}\n')
         path.chmod(0o755)
@@ -98,12 +99,16 @@ class Site:
     def requeues(self) -> list[str]:
         """The jobs that were requeued, and scripts that were submitted to continue one."""
         requeued = [line for line in self.called("scontrol") if line.startswith("requeue")]
-        return requeued + self.called("qsub") + [c for c in self.called("flux") if c.startswith("--parent")]
+        return (
+            requeued
+            + self.called("qsub")
+            + [line for line in self.called("flux") if line.startswith("--parent batch")]
+        )
 
     def launched(self, script: str) -> list[str]:
         """The argument lines of the script's launcher."""
         lines = self.called(LAUNCHER_OF_SCRIPT[script])
-        return [line for line in lines if not line.startswith(("job ", "--parent "))]
+        return [line for line in lines if not line.startswith("--parent ")]
 
     def called(self, name: str) -> list[str]:
         """The argument lines of a stand-in's calls."""
@@ -113,9 +118,9 @@ class Site:
 
 ENDS = 'echo "${LAUNCHER_STATUS:-0}" >>"$HPCBAL_END_FILE"; exit "${LAUNCHER_STATUS:-0}"'
 REAL_HPCBAL = f'PYTHONPATH={ROOT} exec {sys.executable} -m hpcbal "$@"'
-# Stands in for `hpcbal launcher`, which takes a third of a second, but not for what it says of ends.
+# Stands in for `hpcbal launcher`, which takes a third of a second, but not for what it says of ends of runs.
 QUICK_HPCBAL = (
-    'if [[ $2 == --starting && -n $WHILE_CHECKING ]]; then eval "$WHILE_CHECKING"; fi; '
+    'if [[ $2 == --starting ]]; then eval "$WHILE_CHECKING"; echo "${ENDS_AT:-0}"; exit; fi; '
     f'if [[ $2 == --ended || $2 == --continues ]]; then {REAL_HPCBAL}; fi; echo "$2 --nodes=4"'
 )
 
@@ -160,8 +165,8 @@ def site(tmp_path: Path) -> Site:
     made.add("flux", f"[[ ${{ACTIVATED:-}} == 1 ]] || exit 99; {ENDS}")
     made.add("scontrol", ":")
     made.add("qsub", "echo 43.server")
-    made.add("qstat", "echo '    Resource_List.walltime = 04:00:00'")
-    made.add("squeue", "false")
+    for name in ("qstat", "bjobs"):
+        made.add(name, f"cat {made.folder}/shown 2>/dev/null")
     return made
 
 
@@ -261,11 +266,11 @@ def test_two_starts_that_are_stopped_before_they_get_further_end_the_job(site: S
 @SLURM_SCRIPTS
 def test_a_signal_that_comes_with_the_start_is_ignored_once(site: Site, script: str) -> None:
     """With a time limit that is not longer than the lead of the signal."""
-    site.add("squeue", "date -d '300 seconds' +%FT%T")
     site.add("srun", f'echo "end $HPCBAL_END_TIME" >>"$CALLS"; {STOPS_CLEANLY}')
-    job = site.start(script, "a.yaml")
+    end_s = str(int(time.time()) + 300)
+    job = site.start(script, "a.yaml", ENDS_AT=end_s)
     wait_for_file(site.folder / "started")
-    assert abs(int(site.called("end")[0]) - time.time() - 300) < 60, "the run stops by itself before"
+    assert site.called("end") == [end_s], "the run stops by itself before"
     assert job.stderr is not None
     assert "ignoring this signal; the run stops by itself a minute before the end" in job.stderr.readline()
     job.send_signal(signal.SIGUSR2)
@@ -286,21 +291,46 @@ def test_the_last_lead_of_the_signal_counts(site: Site, option: str, tmp_path: P
     """An option behind `--` comes last, and Slurm takes the last one."""
     copy = edited("slurm/one_node.sbatch", tmp_path)
     copy.write_text(copy.read_text().replace("#\n", f"#SBATCH {option}\n#\n", 1))
-    job = site.start(copy, "a.yaml", SLURM_JOB_END_TIME=str(int(time.time()) + 300))
+    job = site.start(copy, "a.yaml", ENDS_AT=str(int(time.time()) + 300))
     _, reported = job.communicate(timeout=30)
     assert (job.returncode, reported) == (0, "")
 
 
-def test_a_pbs_job_ends_by_its_start_and_limit(site: Site) -> None:
-    """It may have begun long before this script, such as behind a prologue."""
-    site.add(
-        "qstat", "echo '    Resource_List.walltime = 04:00:00'; echo '    stime = Mon Nov 30 09:00:00 2037'"
-    )
-    site.add("mpirun", f'echo "end $HPCBAL_END_TIME" >>"$CALLS"; {ENDS}')
-    job = site.start("pbs/one_node.pbs", "a.yaml")
-    _, reported = job.communicate(timeout=30)
-    assert job.returncode == 0, reported
-    assert site.called("end") == [str(int(time.mktime((2037, 11, 30, 13, 0, 0, 0, 0, -1))))]
+@pytest.mark.parametrize(
+    ("script", "shown", "ends_s"),
+    [
+        ("slurm/one_node.sbatch", "JobId=42 JobState=RUNNING EndTime=2000000000 NodeList=n1", 2_000_000_000),
+        (
+            "pbs/one_node.pbs",
+            "Job Id: 42.server\n    job_state = R\n    ctime = Mon Nov 30 08:00:00 2037\n"
+            "    Resource_List.walltime = 04:00:00\n    stime = Mon Nov 30 09:00:00 2037",
+            time.mktime((2037, 11, 30, 13, 0, 0, 0, 0, -1)),
+        ),
+        ("lsf/one_node.lsf", "42|0|RUN|-|-|1:00 L|n1|{now}", None),
+        ("flux/one_node.flux", '{{"state": "RUN", "expiration": 2000000000.5}}', 2_000_000_000),
+    ],
+)
+@pytest.mark.parametrize("kind", ["submitted", "shipped"])
+def test_a_job_learns_when_it_ends_and_that_an_older_one_had_its_number(
+    site: Site, script: str, shown: str, ends_s: float | None, kind: str
+) -> None:
+    """By what its batch system shows; numbers recur, and a job that is killed leaves its story."""
+    make_venv(site.folder / ".venv", REAL_HPCBAL)
+    (site.folder / "shown").write_text(shown.format(now=time.strftime("%b %d %H:%M")))
+    site.add("scontrol", f"[[ $1 != --oneliner ]] || cat {site.folder}/shown")
+    site.add(LAUNCHER_OF_SCRIPT[script], f'echo "end $HPCBAL_END_TIME" >>"$CALLS"; {ENDS}')
+    folder = site.folder / "out" if kind == "submitted" else site.folder
+    folder.mkdir(exist_ok=True)
+    story = folder / f".hpcbal-{'f42' if script.startswith('flux') else '42'}.end"
+    story.write_text("start\nundecided\nstart\nundecided\n")
+    os.utime(story, (1e9, 1e9))
+    started = of_site(site, script.partition("/")[0], SiteHabits()) if kind == "submitted" else script
+    began_s = time.time()
+    job = site.start(started, "a.yaml")
+    printed, reported = job.communicate(timeout=30)
+    assert job.returncode == 0, printed + reported
+    (found,) = map(int, site.called("end"))
+    assert abs(found - (began_s + 3600 if ends_s is None else ends_s)) <= (30 if ends_s is None else 1)
 
 
 def test_mpiexec_gets_a_signal_that_it_passes_on(site: Site, tmp_path: Path) -> None:
@@ -417,28 +447,14 @@ def test_a_container_that_is_not_there_is_no_reason_to_come_back(
     assert "'hpcbal launcher --starting' has ended with 127" in reported
 
 
-@pytest.mark.parametrize("kind", ["submitted", "shipped"])
-def test_the_story_of_an_older_job_of_this_number_does_not_count(site: Site, kind: str) -> None:
-    """Numbers recur, on another cluster with this home too, and `scancel` leaves the story of a job."""
-    script = of_site(site, "slurm", SiteHabits()) if kind == "submitted" else "slurm/one_node.sbatch"
-    folder = site.folder / "out" if kind == "submitted" else site.folder
-    folder.mkdir(exist_ok=True)
-    (folder / ".hpcbal-42.end").write_text("start\nstart\n")
-    site.add("srun", 'printf "undecided\\n75\\n" >>"$HPCBAL_END_FILE"; exit 75')
-    job = site.start(script, "a.yaml")
-    _, reported = job.communicate(timeout=30)
-    assert (job.returncode, site.requeues) == (75, ["requeue 42"]), reported
-    assert (folder / ".hpcbal-42.end").read_text() == "start\nundecided\n75\n"
-
-
 def test_a_cancel_between_the_check_and_the_ranks_is_kept(site: Site) -> None:
     """Also in a job that is so short that Slurm signals it at once, which is ignored once."""
     site.add("srun", STOPS_CLEANLY)
     (site.folder / "out").mkdir()
     job = site.start(
         of_site(site, "slurm", SiteHabits()),
-        SLURM_JOB_END_TIME=str(int(time.time()) + 300),
-        WHILE_CHECKING="touch out/batch.cancel; kill -USR2 $PPID",
+        ENDS_AT=str(int(time.time()) + 300),
+        WHILE_CHECKING="touch out/batch.cancel; kill -USR2 $(ps -o ppid= -p $PPID)",
     )
     _, reported = job.communicate(timeout=30)
     assert job.returncode == 75, reported
@@ -572,7 +588,8 @@ def test_a_job_whose_system_does_not_signal_stops_in_time(site: Site, script: st
         copy.read_text().replace("  lead=300\n", f"  lead={4 * 3600 - 3}\n").replace("lead + 60", "lead + 1")
     )
     copy.write_text(text)
-    job = site.start(copy, "a.yaml", HPCBAL_ARGUMENTS="a.yaml")
+    ends_at = str(int(time.time()) + 4 * 3600)
+    job = site.start(copy, "a.yaml", HPCBAL_ARGUMENTS="a.yaml", ENDS_AT=ends_at)
     _, reported = job.communicate(timeout=60)
     assert (job.returncode, "ignoring this signal" in reported) == (75, False)
     assert "signalled" in site.calls.read_text()

@@ -9,16 +9,11 @@ import pytest
 pytestmark = pytest.mark.e2e
 
 
-def test_signals_and_kills_lose_nothing_without_rounds(lab):
+def test_a_kill_loses_nothing_without_rounds(lab):
     """Three DNNs on two slots, so that one has to wait."""
     lab.configure(schedule={"paradigm": "elastic"}, slots={"per_node": 2})
     running = lab.start()
-    running.until(lambda: len(lab.events("epoch-done")) >= 2, "epoch")
-    running.signal_rank(2, signal.SIGTERM)
-    done = running.wait()
-    assert done.code == 75, done
-    running = lab.start()
-    running.until(lambda: len(lab.events("epoch-done")) >= 6, "epoch")
+    running.until(lambda: len(lab.events("epoch-done")) >= 4, "epoch")
     running.signal_rank(3, signal.SIGKILL)
     done = running.wait(30.0)
     assert done.code == 1, done
@@ -28,9 +23,6 @@ def test_signals_and_kills_lose_nothing_without_rounds(lab):
     epochs = {name: [entry[0] for entry in history] for name, (history, _) in lab.outcome().items()}
     assert epochs == {"a": [1, 2, 3, 4, 5], "b": [1, 2, 3], "c": [1, 2, 3, 4]}
     assert [row.state for row in lab.results().values()] == ["done"] * 3
-    again = lab.run()
-    assert again.code == 0
-    assert "nothing to do" in again.out
 
 
 def test_groups_form_and_change_while_others_train(lab):

@@ -204,16 +204,12 @@ def qsub(words: list[str]) -> None:
 def qstat(words: list[str]) -> None:
     """Show jobs of what is no PBS."""
     queue = Queue()
-    if words[:-1] == ["-f"]:
-        print("    Resource_List.walltime = 00:05:00")
-    elif words[:4] == ["-x", "-f", "-F", "json"]:
-        jobs = {}
-        for name in words[4:]:
-            code = queue.code(name.partition(".")[0].replace("[", ".").rstrip("]."))
-            jobs[name] = {"job_state": "R"} if code is None else {"job_state": "F", "Exit_status": code}
-        print(json.dumps({"Jobs": jobs}))
-    else:
+    if words[:1] != ["-f"] and words[:2] != ["-x", "-f"]:
         raise Refused(f"qstat: illegal options {words}")
+    for name in words[words.index("-f") + 1 :]:
+        code = queue.code(name.partition(".")[0].replace("[", ".").rstrip("]."))
+        state = "R" if code is None else f"F\n    Exit_status = {code}"
+        print(f"Job Id: {name}\n    job_state = {state}\n    Resource_List.walltime = 00:05:00\n")
 
 
 def bsub(words: list[str]) -> None:
@@ -236,24 +232,22 @@ def bsub(words: list[str]) -> None:
 
 def bjobs(words: list[str]) -> None:
     """Show jobs of what is no LSF."""
-    if words[:3] != ["-a", "-noheader", "-o"] or "delimiter='|'" not in words[3]:
+    if words[:3] != ["-a", "-noheader", "-o"] or 'delimiter="|"' not in words[3]:
         raise Refused(f"bjobs: illegal options {words}")
     for name in words[4:]:
         number, _, index = name.rstrip("]").partition("[")
         code = Queue().code(f"{number}.{index}" if index else number)
-        first = f"{number}|{index or 0}|" if words[3].startswith("jobid jobindex ") else ""
         ended = f"{'EXIT' if code else 'DONE'}|{code or '-'}|-|-|n1"
-        print(first + ("RUN|-|-|0:05 L|n1" if code is None else ended))
+        print(f"{number}|{index or 0}|{'RUN|-|-|0:05 L|n1' if code is None else ended}|-")
 
 
 def flux(words: list[str]) -> None:
     """Do what is no Flux."""
-    if words[:2] == ["job", "timeleft"]:
-        print(300)
-    elif words[:2] == ["jobs", "--json"]:
+    words = words[1:] if words[:2] == ["--parent", "jobs"] else words
+    if words[:2] == ["jobs", "--json"]:
         code = Queue().code(words[2].removeprefix("f"))
         ended = {"state": "INACTIVE", "result": "FAILED" if code else "COMPLETED", "returncode": code}
-        print(json.dumps({"state": "RUN"} if code is None else ended))
+        print(json.dumps({"state": "RUN", "expiration": time.time() + 300} if code is None else ended))
     elif words[0] == "run":
         found, command = FLUX_RUN.parse_known_args(words[1:])
         if any(word.startswith("-") for word in command[: command.index("hpcbal")]):

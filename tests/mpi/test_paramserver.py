@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
+import subprocess
+from collections.abc import Callable
+
 import pytest
+from paramserver_apps import APPS
 
 pytestmark = pytest.mark.mpi
 
 
-@pytest.mark.parametrize("num_ranks", [3])
-def test_frames_arrive_whole_and_in_order(mpi_run, num_ranks: int):
-    done = mpi_run(num_ranks, "paramserver_transport.py", env={"PYTHONWARNINGS": "error"})
-    assert (done.returncode, done.stdout) == (0, "fine\n"), done.stdout + done.stderr
+@pytest.fixture(scope="module")
+def done(mpi_run: Callable[..., subprocess.CompletedProcess[str]]) -> subprocess.CompletedProcess[str]:
+    """One start of ranks serves all cases."""
+    return mpi_run(5, "paramserver_cases.py", timeout_s=120, env={"PYTHONWARNINGS": "error"})
 
 
-def test_a_job_whose_blocks_move_trains_what_one_process_does(mpi_run):
-    done = mpi_run(4, "paramserver_moves.py", env={"PYTHONWARNINGS": "error"})
-    assert (done.returncode, done.stdout) == (0, "fine\n"), done.stdout + done.stderr
-
-
-def test_every_update_is_applied_once_while_blocks_of_large_tables_move(mpi_run):
-    done = mpi_run(5, "paramserver_ledger.py", env={"PYTHONWARNINGS": "error"})
-    assert (done.returncode, done.stdout) == (0, "fine\n"), done.stdout + done.stderr
+@pytest.mark.parametrize(
+    "case",
+    [
+        "frames",  # arrive whole and in order
+        *(f"moves of {name}" for name in APPS),  # while blocks move, a job trains what one process does
+        *(f"ledger {mode}" for mode in ("sync", "stale", "async")),  # every update is applied once
+    ],
+)
+def test_the_engine(done: subprocess.CompletedProcess[str], case: str) -> None:
+    assert f"passed {case}" in done.stdout.splitlines(), done.stdout + done.stderr

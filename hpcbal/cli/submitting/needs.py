@@ -16,6 +16,7 @@ from hpcbal.cluster.systems.job import LEAD_S
 from hpcbal.cluster.walltime import WALLTIME_MARGIN_S
 from hpcbal.config import EnsembleConfig, JobsConfig, ParamServerConfig
 from hpcbal.config.load import AnyConfig
+from hpcbal.config.schema.ensemble import EnsembleSlotsConfig
 from hpcbal.config.site import SiteConfig, site_file
 from hpcbal.errors import HpcbalError, InputError
 from hpcbal.kinds import ENSEMBLE, JOBS, PARAMSERVER
@@ -157,16 +158,17 @@ def _ranks(num_nodes: int, config: AnyConfig, site: SiteConfig) -> tuple[int, in
         takes_gpus = config.slots.device != "cpu" and not config.backend.is_emulated
         gpus = (site.gpus_per_node or 0) if takes_gpus else 0
         if not isinstance(per_node, int):
-            per_node = gpus or _slots_on_cores(site, num_preprocessors)
-        elif takes_gpus and per_node > gpus:
-            _refuse_more_slots_than_gpus(per_node, config.slots.device, site)
-            gpus = per_node if config.slots.device == "gpu" else gpus
+            per_node = gpus * config.slots.per_gpu or _slots_on_cores(site, num_preprocessors)
+        wanted = -(-per_node // config.slots.per_gpu)
+        if takes_gpus and wanted > gpus:
+            _refuse_more_slots_than_gpus(per_node, config.slots, site)
+            gpus = wanted if config.slots.device == "gpu" else gpus
         preprocessors = count_text(num_preprocessors, "preprocessor")
         why = (
             f"ranks on each node: {count_text(per_node, 'trainer')}, {preprocessors}, and one more, which is "
             "the scheduler on the first node"
         )
-        return per_node, num_ranks_needed(per_node, num_preprocessors), min(gpus, per_node), why
+        return per_node, num_ranks_needed(per_node, num_preprocessors), min(gpus, wanted), why
     if isinstance(per_node, int):
         return per_node, per_node + 1, 0, f"ranks on each node: slots.per_node {per_node} + 1"
     others, is_fixed = _executors(config)
@@ -181,12 +183,13 @@ def _ranks(num_nodes: int, config: AnyConfig, site: SiteConfig) -> tuple[int, in
     return ranks - 1, ranks, 0, why
 
 
-def _refuse_more_slots_than_gpus(per_node: int, device: str, site: SiteConfig) -> None:
-    """Refuse slots that would share a GPU, as the run does; nodes without any are for the cores."""
-    if site.gpus_per_node or (device == "gpu" and site.gpus_per_node is not None):
+def _refuse_more_slots_than_gpus(per_node: int, slots: EnsembleSlotsConfig, site: SiteConfig) -> None:
+    """Refuse too many slots for a GPU, as the run does; nodes without any are for the cores."""
+    if site.gpus_per_node or (slots.device == "gpu" and site.gpus_per_node is not None):
         raise InputError(
             f"{count_text(per_node, 'slot')} on a node, but {site_file()} has gpus_per_node: "
-            f"{site.gpus_per_node}; give fewer slots.per_node, or slots.device: cpu, or correct gpus_per_node"
+            f"{site.gpus_per_node}; give fewer slots.per_node, or slots.per_gpu above {slots.per_gpu}, or "
+            "slots.device: cpu, or correct gpus_per_node"
         )
 
 

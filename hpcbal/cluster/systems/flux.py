@@ -71,6 +71,11 @@ def number(printed: str) -> str:
     return next((each for each in found if each.startswith("ƒ")), found[-1] if found else "")
 
 
+def question(jobs: Sequence[str]) -> Command:
+    """Return the command that shows a job."""
+    return Command(("flux", "jobs", "--json", *jobs))
+
+
 def ask(jobs: Sequence[str], run: Run) -> dict[str, QueueState]:
     """Return the state of each job.
 
@@ -79,8 +84,8 @@ def ask(jobs: Sequence[str], run: Run) -> dict[str, QueueState]:
     """
     states = {}
     for job in jobs:
-        question = Command(("flux", "jobs", "--json", job))
-        done = checked(question, run(question))
+        asked = question([job])
+        done = checked(asked, run(asked))
         states[job] = GONE if is_forgotten(done) else state_of_jobs(done.stdout)
     return states
 
@@ -140,6 +145,8 @@ FLUX = System(
     submissions=submissions,
     number=number,
     task=lambda job, task: job,
+    question=question,
+    state_of=state_of_jobs,
     ask=ask,
     cancel=lambda jobs: Command(("flux", "cancel", *jobs)),
     numbers=("num_nodes", "ranks_per_node"),

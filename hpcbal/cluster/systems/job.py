@@ -121,6 +121,8 @@ class QueueState:
         exit_code: of a job that has ended; None: not known.
         nodes: the nodes as the scheduler writes them; empty if it has none.
         problem: why its state is not known; empty if it is.
+        submitted_s: when it was submitted, in seconds of the Unix epoch, where nothing tells a script that it
+            starts for the first time; None: it is told, or the time is not known.
     """
 
     phase: Phase
@@ -131,6 +133,7 @@ class QueueState:
     exit_code: int | None = None
     nodes: str = ""
     problem: str = ""
+    submitted_s: float | None = None
 
 
 GONE = QueueState(Phase.GONE)
@@ -256,6 +259,8 @@ class System:
         submissions: returns the commands that submit a script, one for each job that they make.
         number: finds the identifier of the job in what such a command has printed; empty if it is not there.
         task: returns the identifier of a task of an array, by that of the array and the number from 1.
+        question: returns the command that shows jobs.
+        state_of: returns the state of a job by what that command prints about it.
         ask: returns the state of each job.
         cancel: returns the command that cancels jobs at once.
         signal: returns the command that sends USR2 to the script of a job, which then stops cleanly; None:
@@ -282,6 +287,8 @@ class System:
     submissions: Callable[[BatchJob, str, str], list[Command]]
     number: Callable[[str], str]
     task: Callable[[str, int], str]
+    question: Callable[[Sequence[str]], Command]
+    state_of: Callable[[str], QueueState]
     ask: Callable[[Sequence[str], Run], dict[str, QueueState]]
     cancel: Callable[[Sequence[str]], Command]
     signal: Callable[[str], Command] | None = None

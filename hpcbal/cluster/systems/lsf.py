@@ -27,7 +27,9 @@ _PHASES = {
     Phase.ENDED: "DONE EXIT ZOMBI",
 }
 _PHASE_OF = {word: phase for phase, states in _PHASES.items() for word in states.split()}
-_FIELDS = "stat exit_code pend_reason time_left exec_host delimiter='|'"
+_FIELDS = 'jobid jobindex stat exit_code pend_reason time_left exec_host submit_time delimiter="|"'
+_CLOCKS_S = 86400.0
+"""Clocks, and time zones, may differ by that."""
 
 
 def options(job: BatchJob) -> list[str]:
@@ -80,51 +82,39 @@ def number(printed: str) -> str:
     return found[1] if found else ""
 
 
+def question(jobs: Sequence[str]) -> Command:
+    """Return the command that shows jobs, and tasks of arrays, in a line each."""
+    return Command(("bjobs", "-a", "-noheader", "-o", _FIELDS, *jobs))
+
+
 def ask(jobs: Sequence[str], run: Run) -> dict[str, QueueState]:
     """Return the state of each job, with one question; LSF forgets it about an hour after its end.
 
     Raises:
         ClusterError: if LSF cannot be asked.
     """
-    fields = _FIELDS if len(jobs) == 1 else f"jobid jobindex {_FIELDS}"
-    question = Command(("bjobs", "-a", "-noheader", "-o", fields, *jobs))
-    done, now_s = checked(question, run(question)), time.time()
-    if len(jobs) == 1:
-        return {jobs[0]: GONE if is_forgotten(done) else state_of_bjobs(done.stdout, now_s)}
-    lines: dict[str, list[str]] = {}
+    asked = question(jobs)
+    done = checked(asked, run(asked))
+    lines: dict[str, str] = {}
     for line in done.stdout.splitlines():
-        number, index, rest = [*line.split("|", 2), "", ""][:3]
-        name = number.strip() + (f"[{index.strip()}]" if index.strip() not in ("", "-", "0") else "")
-        lines.setdefault(name, []).append(rest)
+        number, index = ([*map(str.strip, line.split("|")), "", ""])[:2]
+        lines[f"{number}[{index}]" if index not in ("", "-", "0") else number] = line
     forgotten = set(re.findall(r"<(\d+(?:\[\d+\])?)>", done.stderr)) if is_forgotten(done) else set()
     return {
         job: GONE
         if job not in lines and forgotten & {job, job.partition("[")[0]}
-        else state_of_bjobs("\n".join(lines.get(job, ())), now_s)
+        else state_of_bjobs(lines.get(job, ""))
         for job in jobs
     }
 
 
-def state_of_bjobs(printed: str, now_s: float) -> QueueState:
-    """Read a line of `bjobs -noheader -o`, with the fields that `ask` names.
-
-    Args:
-        printed: the line, or lines of the tasks of an array: the first that is not over counts.
-        now_s: the time, in seconds of the Unix epoch.
-    """
-    found = [_state(line, now_s) for line in printed.splitlines() if line.strip()]
-    return next(
-        (state for state in found if state.phase is not Phase.ENDED),
-        found[0] if found else not_understood(""),
-    )
-
-
-def _state(line: str, now_s: float) -> QueueState:
-    fields = ["" if field.strip() == "-" else field.strip() for field in line.split("|")]
-    if len(fields) != 5 or fields[0] not in _PHASE_OF:
-        return not_understood(line)
-    word, code, reason, left, nodes = fields
-    phase = _PHASE_OF[word]
+def state_of_bjobs(printed: str) -> QueueState:
+    """Read the line of a job, as `question` asks for it; what is left of its time counts from now."""
+    fields = ["" if field.strip() == "-" else field.strip() for field in printed.split("|")]
+    if len(fields) != 8 or fields[2] not in _PHASE_OF:
+        return not_understood(printed)
+    _, _, word, code, reason, left, nodes, submitted = fields
+    now_s, phase = time.time(), _PHASE_OF[word]
     ended = 0 if word == "DONE" else int(code) if code.isdecimal() and len(code) < 10 else None
     time_left = re.match(r"(\d{1,9}):(\d{1,9})", left)
     return QueueState(
@@ -136,7 +126,21 @@ def _state(line: str, now_s: float) -> QueueState:
         else None,
         exit_code=ended if phase is Phase.ENDED else None,
         nodes=nodes,
+        submitted_s=_submitted_s(submitted, now_s),
     )
+
+
+def _submitted_s(text: str, now_s: float) -> float | None:
+    """Read `Nov 11 17:57`, which has no year: the last one that is not to come."""
+    this_year = time.localtime(now_s).tm_year
+    for year in (this_year, this_year - 1):
+        try:
+            then_s = time.mktime(time.strptime(f"{text} {year}", "%b %d %H:%M %Y"))
+        except (ValueError, OverflowError):
+            continue
+        if then_s < now_s + _CLOCKS_S:
+            return then_s
+    return None
 
 
 LSF = System(
@@ -158,6 +162,8 @@ LSF = System(
     submissions=submissions,
     number=number,
     task=lambda job, task: f"{job}[{task}]",
+    question=question,
+    state_of=state_of_bjobs,
     ask=ask,
     cancel=lambda jobs: Command(("bkill", *jobs)),
     signal=lambda job: Command(("bkill", "-s", "USR2", job)),

@@ -8,7 +8,6 @@ import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
 from hpcbal.cluster.systems.job import (
     GONE,
@@ -78,52 +77,70 @@ def number(printed: str) -> str:
     return found[0] if found else ""
 
 
+def question(jobs: Sequence[str]) -> Command:
+    """Return the command that shows jobs.
+
+    Its JSON would name only the first of several jobs (OpenPBS issue 2672), and is none where a variable of
+    a job has odd characters (issues 1255, 2541).
+    """
+    return Command(("qstat", "-f", *jobs))
+
+
 def ask(jobs: Sequence[str], run: Run) -> dict[str, QueueState]:
     """Return the state of each job; PBS forgets it some days after its end, or at once, as it is set up.
-
-    It is asked once for all jobs, and if it does not know one of them, for each.
 
     Raises:
         ClusterError: if PBS cannot be asked.
     """
-    question = Command(("qstat", "-x", "-f", "-F", "json", *jobs))
-    done = checked(question, run(question))
+    asked = Command(("qstat", "-x", "-f", *jobs))  # with those that have ended
+    done = run(asked)
+    if done.code and "maintain job history" in done.stderr:
+        asked = question(jobs)
+        done = run(asked)
+    shown = _jobs_of_qstat(checked(asked, done).stdout)
     if len(jobs) == 1:
         return {jobs[0]: GONE if is_forgotten(done) else state_of_qstat(done.stdout)}
-    if done.code:
-        return {job: ask([job], run)[job] for job in jobs}
-    found = _jobs_of_qstat(done.stdout)
-    return {job: _state(found[job]) if job in found else not_understood(done.stdout) for job in jobs}
+    forgotten = set(done.stderr.split()) if is_forgotten(done) else set()
+    return {
+        job: GONE if job in forgotten - shown.keys() else _state(shown.get(job), done.stdout) for job in jobs
+    }
 
 
 def state_of_qstat(printed: str) -> QueueState:
-    """Read what `qstat -x -f -F json` prints of one job."""
+    """Read what `qstat -f` prints of one job."""
     jobs = list(_jobs_of_qstat(printed).values())
-    return _state(jobs[0]) if len(jobs) == 1 else not_understood(printed)
+    return _state(jobs[0] if len(jobs) == 1 else None, printed)
 
 
-def _jobs_of_qstat(printed: str) -> dict[str, Any]:
-    """Return the jobs in what `qstat -x -f -F json` prints, by their identifiers."""
-    try:
-        return dict(json.loads(printed)["Jobs"])
-    except (ValueError, KeyError, TypeError, RecursionError):
-        return {}
+def _jobs_of_qstat(printed: str) -> dict[str, dict[str, str]]:
+    """Return the attributes of the jobs in what `qstat -f` prints; a long value goes on behind a tab."""
+    jobs: dict[str, dict[str, str]] = {}
+    attributes: dict[str, str] = {}
+    for line in printed.replace("\n\t", "").splitlines():
+        head, _, job = line.partition("Job Id: ")
+        if job and not head:
+            attributes = jobs.setdefault(job.strip(), {})
+        else:
+            name, _, value = line.strip().partition(" = ")
+            attributes.setdefault(name, value)
+    return jobs
 
 
-def _state(job: Any) -> QueueState:
-    letter = str(job.get("job_state", "")) if isinstance(job, dict) else str(job)
-    if letter not in _PHASE_OF:
-        return not_understood(letter)
+def _state(job: Mapping[str, str] | None, printed: str) -> QueueState:
+    letter = "" if job is None else job.get("job_state", "")
+    if job is None or letter not in _PHASE_OF:
+        return not_understood(letter or printed)
     phase = _PHASE_OF[letter]
-    started_s, limit_s = _time(job.get("stime")), _limit_s(job)
+    started_s, limit_s = _time(job.get("stime")), _limit_s(job.get("Resource_List.walltime", ""))
     return QueueState(
         phase,
         letter,
-        reason=str(job.get("comment", "")) if phase is Phase.PENDING else "",
-        starts_s=_time(part(job, "estimated").get("start_time")) if phase is Phase.PENDING else None,
+        reason=job.get("comment", "") if phase is Phase.PENDING else "",
+        starts_s=_time(job.get("estimated.start_time")) if phase is Phase.PENDING else None,
         until_s=moment_s(started_s + limit_s) if phase is Phase.RUNNING and started_s and limit_s else None,
-        exit_code=_exit_code(job.get("Exit_status")) if phase is Phase.ENDED else None,
-        nodes="+".join(re.findall(r"(?:^|\+)([^/+]+)", str(job.get("exec_host", "")))),
+        exit_code=_exit_code(job.get("Exit_status", "")) if phase is Phase.ENDED else None,
+        nodes="+".join(re.findall(r"(?:^|\+)([^/+]+)", job.get("exec_host", ""))),
+        submitted_s=_time(job.get("ctime")),
     )
 
 
@@ -145,8 +162,8 @@ def facts_of_pbsnodes(printed: str) -> SiteFacts:
     return SiteFacts(cores_per_node=cores or None, gpus_per_node=gpus if cores else None)
 
 
-def _limit_s(job: Mapping[str, Any]) -> float | None:
-    parts = str(part(job, "Resource_List").get("walltime", "")).split(":")
+def _limit_s(text: str) -> float | None:
+    parts = text.split(":")
     if len(parts) != 3 or not all(part.isdecimal() and len(part) < 10 for part in parts):
         return None
     return float(3600 * int(parts[0]) + 60 * int(parts[1]) + int(parts[2]))
@@ -160,11 +177,11 @@ def _time(text: object) -> float | None:
         return None
 
 
-def _exit_code(status: object) -> int | None:
+def _exit_code(text: str) -> int | None:
     """256 and more are signals, and negative numbers errors of PBS."""
-    if not isinstance(status, int) or status < 0:
+    if not text.isdecimal() or len(text) > 9:
         return None
-    return status if status < 256 else 128 + status % 128
+    return int(text) if int(text) < 256 else 128 + int(text) % 128
 
 
 PBS = System(
@@ -187,6 +204,8 @@ PBS = System(
     submissions=submissions,
     number=number,
     task=lambda job, task: job.replace("[]", f"[{task}]"),
+    question=question,
+    state_of=state_of_qstat,
     ask=ask,
     cancel=lambda jobs: Command(("qdel", *jobs)),
     numbers=("num_nodes", "ranks_per_node"),

@@ -45,7 +45,9 @@ def render(system: System, job: BatchJob, file: str = "") -> str:
         "compares": "" if system.watches and job.compare else None,
         "compare": words(job.compare),
         "log": word(job.log or system.log_name(job.is_array)),
-        "clock": clock(job.time_s),
+        "system": system.name,
+        "question": _question(system),
+        "time_s": str(job.time_s),
         "lead_s": str(job.lead_s),
         "cancel": word(job.cancel),
         "before": _before(job.site.before),
@@ -187,6 +189,13 @@ def folder_of(path: str) -> str:
 def _shared(*names: str) -> dict[str, str]:
     """Return the parts that several scripts have."""
     return {name: template(name).rstrip("\n") for name in names}
+
+
+def _question(system: System) -> str:
+    """Return the command by which a script asks for its job, whose identifier it knows when it runs."""
+    asked = system.question(())
+    environ = {"LC_ALL": "C", **asked.environ}
+    return " ".join([*(f"{name}={value}" for name, value in environ.items()), words(asked.words), '"$id"'])
 
 
 def _tasks(job: BatchJob) -> str | None:

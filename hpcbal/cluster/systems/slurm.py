@@ -81,6 +81,11 @@ def number(printed: str) -> str:
     return found[1] if found else ""
 
 
+def question(jobs: Sequence[str]) -> Command:
+    """Return the command that shows a job, or all tasks of an array."""
+    return Command(("scontrol", "--oneliner", "show", "job", *jobs), environ=_ENVIRON)
+
+
 def ask(jobs: Sequence[str], run: Run) -> dict[str, QueueState]:
     """Return the state of each job: Slurm's controller forgets a job some minutes after its end.
 
@@ -95,13 +100,11 @@ def ask(jobs: Sequence[str], run: Run) -> dict[str, QueueState]:
         together.setdefault(job.partition("_")[0], []).append(job)
     states = dict.fromkeys(jobs, GONE)
     for array, some in together.items():
-        asked = array if len(some) > 1 else some[0]
-        question = Command(("scontrol", "--oneliner", "show", "job", asked), environ=_ENVIRON)
-        shown = run(question)
+        shown = run(question([array if len(some) > 1 else some[0]]))
         if is_forgotten(shown):
             continue
         if shown.code:
-            problem = f"{question.words[0]} has ended with {shown.code}: {shown.said}"
+            problem = f"scontrol has ended with {shown.code}: {shown.said}"
             states.update(dict.fromkeys(some, QueueState(Phase.UNKNOWN, problem=problem)))
         elif len(some) > 1 and (lines := _by_job(shown.stdout)):  # without tasks that ended some minutes ago
             states.update((job, state_of_scontrol("\n".join(lines[job]))) for job in some if job in lines)
@@ -244,6 +247,8 @@ SLURM = System(
     submissions=submissions,
     number=number,
     task=lambda job, task: f"{job}_{task}",
+    question=question,
+    state_of=state_of_scontrol,
     ask=ask,
     cancel=lambda jobs: Command(("scancel", *jobs)),
     look=look,

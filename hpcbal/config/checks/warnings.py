@@ -219,7 +219,7 @@ def _weights_of_several_nodes(config: EnsembleConfig, root: YamlNode) -> list[st
 
 def _limit_never_kept(config: EnsembleConfig, root: YamlNode) -> list[str]:
     """Warn of a limit below an even share in the largest group that a DNN may have."""
-    most = config.schedule.slot_limit
+    most = config.slot_limit
     over = {} if most is None else over_limit(config, {dnn.name: most for dnn in config.dnns})
     if not over:
         return []
@@ -331,7 +331,7 @@ def check_parts(config: EnsembleConfig, num_slots: int, num_train: int | None = 
     """
     if config.data.access != "partitioned":
         return
-    most = min(num_slots, config.schedule.slot_limit or num_slots)
+    most = min(num_slots, config.slot_limit or num_slots)
     problems = [
         f"dnns.{dnn.name}.batch_size: {too_few_samples(dnn.batch_size, most)}"
         for dnn in config.dnns

@@ -161,6 +161,11 @@ _RULES = (
         _with_paradigm("auto", "global", "local", "elastic"),
         "with paradigm: auto, global, local or elastic",
     ),
+    _Rule(
+        "slots.per_gpu",
+        lambda config: config.slots.device != "cpu",
+        "with slots.device: auto or gpu",
+    ),
     _Rule("data.partition", _is_partitioned, _PARTITIONED),
     _Rule(
         "data.max_traversal_gap",

@@ -241,11 +241,6 @@ class ScheduleConfig(Section):
         None, "How rates are measured.", "keys of profiling", default_factory=ProfilingConfig
     )
 
-    @property
-    def slot_limit(self) -> int | None:
-        """`max_slots_per_dnn` if it is a number; what `auto` means is known once the ranks have started."""
-        return self.max_slots_per_dnn if isinstance(self.max_slots_per_dnn, int) else None
-
     def alpha_rule(self) -> float | None:
         """`alpha` as a number; None: auto."""
         return None if isinstance(self.alpha, str) else self.alpha
@@ -266,6 +261,13 @@ class EnsembleSlotsConfig(SlotsConfig):
 
     preprocessors_per_node: int = key(
         1, "Preprocessing ranks per node to ask for.", COUNT_ALLOWED, ge=1, le=MOST_RANKS_PER_NODE
+    )
+    per_gpu: int = key(
+        1,
+        "Slots that share a GPU, for networks that do not fill one; above 1, a DNN gets one slot.",
+        COUNT_ALLOWED,
+        ge=1,
+        le=MOST_RANKS_PER_NODE,
     )
 
 
@@ -495,6 +497,14 @@ class EnsembleConfig(RunConfig):
         return max((dnn.k_fold or 0 for dnn in self.dnns), default=0)
 
     @property
+    def slot_limit(self) -> int | None:
+        """Most slots of a DNN, if the file says it; what `auto` means is known when ranks have started."""
+        if self.slots.per_gpu > 1 and self.slots.device != "cpu":
+            return 1
+        limit = self.schedule.max_slots_per_dnn
+        return limit if isinstance(limit, int) else None
+
+    @property
     def combined(self) -> tuple[str, tuple[DnnConfig, ...]]:
         """The key that makes rank 0 combine predictions, and the DNNs that predict; empty if none."""
         if self.prune.rule == COMMITTEE:
@@ -505,6 +515,14 @@ class EnsembleConfig(RunConfig):
 
     @model_validator(mode="after")
     def _check_members(self) -> EnsembleConfig:
+        limit, shared = self.schedule.max_slots_per_dnn, self.slots.per_gpu
+        if shared > 1 and (limit not in ("auto", 1) or self.data.access == "partitioned"):
+            shown = "null" if limit is None else limit
+            what = f"schedule.max_slots_per_dnn {shown}" if limit not in ("auto", 1) else "partitioned data"
+            raise wrong(
+                "slots.per_gpu",
+                f"got {shared} beside {what}, allowed: 1, because ranks of one DNN do not share a GPU",
+            )
         numbers = sorted({dnn.k_fold for dnn in self.dnns if dnn.k_fold is not None})
         if len(numbers) > 1:
             raise wrong(

@@ -45,7 +45,8 @@ class EnsembleRuns(KindRuns[EnsembleConfig, "OpenedRun"]):
 
     def num_ranks(self, config: EnsembleConfig, num_gpus: int, num_cores: int) -> int:
         preprocessors = config.slots.preprocessors_per_node
-        slots = config.slots.per_node if isinstance(config.slots.per_node, int) else num_gpus
+        slots = config.slots.per_node if isinstance(config.slots.per_node, int) else 0
+        slots = slots or num_gpus * config.slots.per_gpu
         slots = slots or slots_on_cores(num_cores, preprocessors, _most_useful_slots(config))
         return num_ranks_needed(slots, preprocessors)
 
@@ -78,6 +79,7 @@ class EnsembleRuns(KindRuns[EnsembleConfig, "OpenedRun"]):
             slots if isinstance(slots, int) else None,
             config.slots.preprocessors_per_node,
             config.slots.device,
+            config.slots.per_gpu,
         )
 
     def play(
@@ -134,7 +136,7 @@ def _most_useful_slots(config: EnsembleConfig) -> int | None:
     is_unlimited = config.schedule.max_slots_per_dnn is None
     if config.data.access == "partitioned" or config.backend.is_emulated or is_split or is_unlimited:
         return None
-    return len(config.dnns) * (config.schedule.slot_limit or 1)
+    return len(config.dnns) * (config.slot_limit or 1)
 
 
 def _are_weights_whole(run: RunDirectory, rows: Sequence[ResultRow]) -> bool:

@@ -77,7 +77,8 @@ def rate_keys(
 
     def device_of(name: str) -> str:
         emulated = f" {name} {dict(config.backend.rates.get(name, {}))}" if is_emulated else ""
-        return f"{config.backend.name}{emulated}, {device}, {config.backend.precision}"
+        shared = f" shared by {config.slots.per_gpu}" if config.slots.per_gpu > 1 else ""
+        return f"{config.backend.name}{emulated}, {device}{shared}, {config.backend.precision}"
 
     is_emulated = config.backend.is_emulated
     return {

@@ -126,5 +126,6 @@ def make_backend(context: RankContext, trainers: MPI.Intracomm, *, is_sized: boo
         granted_gpus(os.environ),
         roles.seen_by_slots(my_node),
         roles.ranks[context.rank].host,
+        roles.slots_per_gpu,
     )
     return NativeBackend(config.backend, config.dnns, slots)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import cast
 
@@ -11,6 +11,7 @@ import numpy as np
 from mpi4py import MPI
 
 from hpcbal.comm.backoff import Backoff
+from hpcbal.comm.mpi import wait_for
 from hpcbal.data.dataset import BadSample
 from hpcbal.data.spec import LabelSpec, SampleSpec
 from hpcbal.dataplane.producer import NodeTopology, Producer
@@ -19,6 +20,9 @@ from hpcbal.dataplane.ring import NodeRing
 from hpcbal.dataplane.stream import StreamPlan, StreamSpec
 from hpcbal.events.history import Position
 from hpcbal.policies.selection import Selection
+
+Nodes = Sequence[tuple[int, int]]
+"""(producers, readers) of each node."""
 
 
 @dataclass
@@ -75,11 +79,12 @@ class Cast:
     """Ranks with roles: on each node first its producers, then its readers.
 
     Args:
+        world: all ranks of the case; owned by the caller.
         nodes: (producers, readers) of each node; their sum is the number of ranks.
     """
 
-    def __init__(self, nodes: list[tuple[int, int]], spec: StreamSpec) -> None:
-        self.world = MPI.COMM_WORLD
+    def __init__(self, world: MPI.Intracomm, nodes: Nodes, spec: StreamSpec) -> None:
+        self.world = world
         members = [(n, i) for n, sizes in enumerate(nodes) for i in range(sum(sizes))]
         assert len(members) == self.world.size, (members, self.world.size)
         self.node, place = members[self.world.rank]
@@ -118,7 +123,7 @@ class Cast:
             self.world.Barrier()
             read(actor)
             actor.end()
-            _await(self.world.Ibarrier())
+            wait_for(self.world.Ibarrier())
         else:
             self.world.Barrier()
             self._produce(plan, actor)
@@ -146,12 +151,6 @@ class Cast:
         self.peers.Free()
         self.node_comm.Free()
         self.comm.Free()
-
-
-def _await(request: MPI.Request) -> None:
-    backoff = Backoff()
-    while not request.Test():
-        backoff.wait()
 
 
 def read_passes(

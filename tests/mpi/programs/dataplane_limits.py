@@ -1,9 +1,10 @@
-"""Print the cases that block producers, those that free them, and the errors of wrong calls."""
+"""The limits of the stream: producers that are held back and freed, and the errors of wrong calls."""
 
 from __future__ import annotations
 
 import math
 import time
+from collections.abc import Callable
 
 import numpy as np
 from dataplane_harness import Cast, FakeSource, read_passes
@@ -167,18 +168,8 @@ def expect(kind: type[Exception], words: str, call) -> None:
     assert words in str(caught), caught
 
 
-def main() -> None:
-    for case in CASES:
-        source = FakeSource(30, 43, bad_every=7 if case is recycled_memory_is_used else 0)
-        cast = Cast(NODES, source.spec(BLOCK_SAMPLES, SLOTS))
-        if cast.world.rank == 0:
-            print(case.__name__, flush=True)
-        case(cast, source)
-        cast.close()
-
-
 NODES = [(1, 1), (1, 2), (1, 0)]
-CASES = (
+LIMITS = (
     idle_readers_hold_all_producers_back,
     a_reader_that_leaves_frees_its_slots,
     a_stream_that_all_have_left_stands_still,
@@ -187,5 +178,9 @@ CASES = (
     recycled_memory_is_used,
 )
 
-if __name__ == "__main__":
-    main()
+
+def try_limit(world: MPI.Intracomm, limit: Callable[[Cast, FakeSource], None]) -> None:
+    source = FakeSource(30, 43, bad_every=7 if limit is recycled_memory_is_used else 0)
+    cast = Cast(world, NODES, source.spec(BLOCK_SAMPLES, SLOTS))
+    limit(cast, source)
+    cast.close()

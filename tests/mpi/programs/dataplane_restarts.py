@@ -1,35 +1,33 @@
 """Many rounds, each stopped at a random moment, over emulated nodes; every sample read is checked.
 
-Arguments: nodes as JSON [[producers, readers], ...], number of rounds, seed, JSON sample shape.
 Each round draws its producers, its start, and how far each reader goes before it leaves.
 """
 
 from __future__ import annotations
 
-import json
-import sys
 import time
 from functools import partial
 
 import numpy as np
-from dataplane_harness import Cast, FakeSource
+from dataplane_harness import Cast, FakeSource, Nodes
+from mpi4py import MPI
 
 from hpcbal.dataplane.producer import Producer
 from hpcbal.dataplane.reader import StreamReader
 from hpcbal.dataplane.stream import StreamPlan
 from hpcbal.events.history import Position
 
+NUM_ROUNDS, SEED = 40, 7
 
-def main() -> None:
-    nodes = [tuple(sizes) for sizes in json.loads(sys.argv[1])]
-    num_rounds, seed, shape = int(sys.argv[2]), int(sys.argv[3]), tuple(json.loads(sys.argv[4]))
+
+def restart(world: MPI.Intracomm, nodes: Nodes, shape: tuple[int | None, ...]) -> None:
     source = FakeSource(23, 34, shape, bad_every=6)
     spec = source.spec(block_samples=4, num_cells=3)
-    cast = Cast(nodes, spec)
+    cast = Cast(world, nodes, spec)
     actor: Producer | StreamReader = cast.producer(source) if cast.is_producer else cast.reader()
-    own = np.random.default_rng([seed, cast.world.rank])
-    common = np.random.default_rng(seed)  # draws the same on all ranks
-    for generation in range(1, num_rounds + 1):
+    own = np.random.default_rng([SEED, world.rank])
+    common = np.random.default_rng(SEED)  # draws the same on all ranks
+    for generation in range(1, NUM_ROUNDS + 1):
         first_pass = int(common.integers(0, 50))
         offset = int(common.integers(0, spec.num_positions + 1))
         num = int(common.integers(1, len(cast.producers) + 1))
@@ -41,10 +39,7 @@ def main() -> None:
             first_block = spec.blocks_per_pass
         plan = StreamPlan(generation, first_pass, first_block, producers, cast.training_nodes)
         cast.run_round(plan, actor, partial(wander, source, start, own), start)
-    total = cast.world.reduce(actor.samples_made if isinstance(actor, Producer) else 0)
     cast.close()
-    if cast.world.rank == 0:
-        print(f"rounds {num_rounds} samples {total}")
 
 
 def wander(source: FakeSource, start: Position, rng: np.random.Generator, reader: StreamReader) -> None:
@@ -61,7 +56,3 @@ def wander(source: FakeSource, start: Position, rng: np.random.Generator, reader
             time.sleep(1e-3)
         reader.release(pass_index, end)  # action 5: a rank whose share of a step is empty
         offset = end
-
-
-if __name__ == "__main__":
-    main()

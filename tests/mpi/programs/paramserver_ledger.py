@@ -1,4 +1,4 @@
-"""A ledger of updates under load: large tables, blocks that move all the time; prints 'fine' on rank 0.
+"""A ledger of updates under load: large tables, and blocks that move all the time.
 
 Every turn pushes how many samples it has, and every sample pushes one to a row of its own. So every update
 has been applied exactly once if, and only if, the sums in the end are those of all samples and epochs.
@@ -6,25 +6,16 @@ has been applied exactly once if, and only if, the sums in the end are those of 
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 
 import numpy as np
 from mpi4py import MPI
+from paramserver_moves import Rotation, Setup, train
 
-sys.path.insert(0, str(Path(__file__).parents[2] / "helpers"))
-from paramserver_job import Rotation, SavedBlocks, Setup
-
-from hpcbal.comm.collectives import patient_allgather
-from hpcbal.comm.mpi import MpiChannel
 from hpcbal.paramserver.api import App, Batch, Columns, Needs, Parameters, Table, Updates
 from hpcbal.paramserver.apps.sources import ArraySource
-from hpcbal.paramserver.engine.executor import Executor
-from hpcbal.paramserver.engine.mpi_transport import MpiTransport
 
 SAMPLES, EPOCHS, SPARSE_ROWS = 600, 3, 400
-STALENESS = {"sync": 0, "stale": 2, "async": None}
 
 
 class Ledger(App):
@@ -65,7 +56,7 @@ class Ledger(App):
         return sums
 
 
-def play(world: MPI.Intracomm, mode: str) -> None:
+def count_updates(world: MPI.Intracomm, staleness: int | None) -> None:
     """Train; rank 0 checks the sums."""
     setup = Setup(
         lambda: Ledger(ArraySource({"x": np.zeros(SAMPLES)}, {})),
@@ -74,41 +65,15 @@ def play(world: MPI.Intracomm, mode: str) -> None:
         mini_batch=20,
         epochs=EPOCHS,
         num_executors=4,
-        staleness=STALENESS[mode],
+        staleness=staleness,
         after=Rotation(3, 4),
         num_data_blocks=15,
         num_parameter_blocks=12,
     )
-    transport, channel = MpiTransport(world.Dup()), MpiChannel(world.Dup())
-    saved = SavedBlocks()
-    if world.rank:
-        executor = Executor(transport, channel, setup.job(), None, saved)
-        assert executor.run() == 0
-        executor.close()
-    else:
-        master = setup.master(channel)
-        master.run()
-        transport.close()
-        assert master.end is not None
-        assert master.end.outcome == "done", master.end
-        assert len(master.reconfigured) >= 10
-    for blocks in patient_allgather(world, saved.blocks):
-        saved.blocks |= blocks
+    saved = train(world, setup, least_moves=10)
     if world.rank == 0:
-        assert master.manifest is not None
-        tables = saved.tables(setup.job().layout, master.manifest.number)
-        assert (tables["all"] == SAMPLES * EPOCHS).all(), (mode, tables["all"].min(), tables["all"].max())
-        assert (tables["some"] == tables["some"][0, 0]).all(), (mode, np.unique(tables["some"]))
+        tables = saved.tables(setup.job().layout, 1)
+        assert (tables["all"] == SAMPLES * EPOCHS).all(), (tables["all"].min(), tables["all"].max())
+        assert (tables["some"] == tables["some"][0, 0]).all(), np.unique(tables["some"])
         expected = np.bincount(np.arange(SAMPLES) % SPARSE_ROWS, minlength=SPARSE_ROWS) * EPOCHS
-        assert (tables["rows"] == expected[:, None]).all(), mode
-
-
-def main() -> None:
-    world = MPI.COMM_WORLD
-    for mode in STALENESS:
-        play(world, mode)
-    if world.rank == 0:
-        print("fine")
-
-
-main()
+        assert (tables["rows"] == expected[:, None]).all()

@@ -1,4 +1,4 @@
-"""Jobs on parameter servers over real ranks, with blocks that move; prints 'fine' on rank 0."""
+"""Jobs on parameter servers over real ranks, with blocks that move."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "helpers"))
 from paramserver_apps import APPS
 from paramserver_job import Rotation, SavedBlocks, Setup, parameter_blocks
 
-from hpcbal.comm.collectives import patient_allgather, patient_barrier
+from hpcbal.comm.collectives import patient_allgather
 from hpcbal.comm.mpi import MpiChannel
 from hpcbal.paramserver.alone import train_alone
 from hpcbal.paramserver.engine.executor import Executor
 from hpcbal.paramserver.engine.mpi_transport import MpiTransport
 
 
-def play(world: MPI.Intracomm, setup: Setup) -> None:
-    """Train; rank 0 compares the tables with those of one process."""
+def train(world: MPI.Intracomm, setup: Setup, least_moves: int) -> SavedBlocks:
+    """Train to the end, with at least so many reconfigurations, and return the checkpoint."""
     transport, channel = MpiTransport(world.Dup()), MpiChannel(world.Dup())
     saved = SavedBlocks()
     if world.rank:
@@ -34,9 +34,16 @@ def play(world: MPI.Intracomm, setup: Setup) -> None:
         transport.close()
         assert master.end is not None
         assert master.end.outcome == "done", master.end
-        assert len(master.reconfigured) >= 3
+        assert len(master.reconfigured) >= least_moves
     for blocks in patient_allgather(world, saved.blocks):
         saved.blocks |= blocks
+    return saved
+
+
+def move_blocks(world: MPI.Intracomm, name: str) -> None:
+    """Train an app; rank 0 compares the tables with those of one process."""
+    setup = Setup(APPS[name], [1, 2], [3], mini_batch=20, epochs=3, after=Rotation(2, 3))
+    saved = train(world, replace(setup, memory_bytes=20_000), least_moves=3)
     if world.rank == 0:
         layout = setup.job().layout
         alone, _ = train_alone(
@@ -49,16 +56,3 @@ def play(world: MPI.Intracomm, setup: Setup) -> None:
         )
         for table, values in saved.tables(layout, 1).items():
             np.testing.assert_allclose(values, alone.values[table], rtol=1e-10, atol=1e-12)
-
-
-def main() -> None:
-    world = MPI.COMM_WORLD
-    for name in APPS:
-        setup = Setup(APPS[name], [1, 2], [3], mini_batch=20, epochs=3, after=Rotation(2, 3))
-        play(world, replace(setup, memory_bytes=20_000))
-    patient_barrier(world)
-    if world.rank == 0:
-        print("fine")
-
-
-main()

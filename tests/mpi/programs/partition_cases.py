@@ -1,16 +1,17 @@
-"""Samples that move between ranks under load, with a ledger of their ids; prints each case that passed."""
+"""Samples that move between ranks under load, with a ledger of their ids."""
 
 from __future__ import annotations
 
-import sys
 import time
 from collections import Counter
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
 import numpy as np
 import pytest
+from cases import try_cases
 from mpi4py import MPI
 
 from hpcbal.comm.mpi import MpiGroupComm
@@ -37,7 +38,7 @@ from hpcbal.training.groups import GroupFailed
 
 NUM_SAMPLES, FIRST_ID, BATCH_SIZE, SEED = 400, 1000, 40, 7
 STEPS_AHEAD, STEPS_PER_PASS = 1, 8
-SMALL_PIECE_BYTES = 2000
+PIECE_BYTES = (2000, sample_transfer.PIECE_BYTES)
 
 
 class Varied:
@@ -237,30 +238,19 @@ def check_failed_on_one_rank(comm: MPI.Intracomm) -> None:
             setattr(owner, name, original)
 
 
-def main() -> None:
-    comm = MPI.COMM_WORLD
-    cases = {
-        "under_load arrays": lambda: check_under_load(comm, False),
-        "under_load bytes": lambda: check_under_load(comm, True),
-        "undone at once": lambda: check_undone(comm, 1),
-        "undone half-way": lambda: check_undone(comm, 3),
-        "undone at the end": lambda: check_undone(comm, 200),
-        "stopped among labels": lambda: check_stopped_among_labels(comm),
-        "failed on one rank": lambda: check_failed_on_one_rank(comm),
-    }
-    for piece_bytes in (SMALL_PIECE_BYTES, sample_transfer.PIECE_BYTES):
-        sample_transfer.PIECE_BYTES = piece_bytes
-        for name, case in cases.items():
-            case()
-            comm.Barrier()
-            if comm.rank == 0 and piece_bytes != SMALL_PIECE_BYTES:
-                print(f"passed {name}", flush=True)
+def check_all(comm: MPI.Intracomm, piece_bytes: int) -> None:
+    sample_transfer.PIECE_BYTES = piece_bytes
+    check_under_load(comm, False)
+    check_under_load(comm, True)
+    for after in (1, 3, 200):  # at once, half-way, at the end
+        check_undone(comm, after)
+    check_stopped_among_labels(comm)
+    check_failed_on_one_rank(comm)
 
 
 if __name__ == "__main__":
-    try:
-        main()
-    except BaseException:
-        sys.excepthook(*sys.exc_info())
-        sys.stderr.flush()
-        MPI.COMM_WORLD.Abort(1)
+    try_cases(
+        (f"{num_ranks} ranks, {piece_bytes} bytes", num_ranks, partial(check_all, piece_bytes=piece_bytes))
+        for num_ranks in (2, 4)
+        for piece_bytes in PIECE_BYTES
+    )

@@ -1,12 +1,15 @@
-"""Messages and patient collectives over real ranks; prints 'fine' on rank 0."""
+"""Messages and patient collectives over real ranks, and an end without trouble."""
 
 from __future__ import annotations
 
 import resource
 import time
+from functools import partial
 
+from cases import try_cases
 from channel_contract import check_channel, check_group_comm
 from mpi4py import MPI
+from runtime_ending import play
 
 from hpcbal.comm.collectives import (
     first_error,
@@ -42,17 +45,19 @@ def check_patience(comm: MPI.Intracomm) -> None:
     assert spent_s < 0.5, f"rank {comm.rank} burnt {spent_s} s of a core while it waited for 1 s"
 
 
-def main() -> None:
-    world = MPI.COMM_WORLD
+def check_all(world: MPI.Intracomm) -> None:
     channel = MpiChannel(world.Dup())
     assert (channel.rank, channel.size) == (world.rank, world.size)
     check_channel(channel, lambda: patient_barrier(world))
     check_group_comm(MpiGroupComm(world))
     check_collectives(world)
     check_patience(world)
-    patient_barrier(world)
-    if world.rank == 0:
-        print("fine")
 
 
-main()
+if __name__ == "__main__":
+    try_cases(
+        [
+            *((f"{num_ranks} ranks", num_ranks, check_all) for num_ranks in (1, 2, 4)),
+            ("ending", 3, partial(play, what="nothing")),
+        ]
+    )

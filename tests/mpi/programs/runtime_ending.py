@@ -15,8 +15,7 @@ from hpcbal.runtime.health.ending import JobEnder
 from hpcbal.runtime.health.liveness import Liveness
 
 
-def main(what: str) -> None:
-    world = MPI.COMM_WORLD
+def play(world: MPI.Intracomm, what: str) -> None:
     liveness = Liveness(world.rank)
     end = JobEnder(world, liveness)
     end.share(world)
@@ -44,4 +43,5 @@ def main(what: str) -> None:
     end.close()
 
 
-main(sys.argv[1])
+if __name__ == "__main__":
+    play(MPI.COMM_WORLD, sys.argv[1])

@@ -164,6 +164,8 @@ def test_the_line_for_gpus_is_shown_where_slots_may_be_gpus(
     assert [line.partition(" -")[0] for line in shown] == headings
     with_gpus = ["--gpus-per-node=4" in line for line in shown if "srun" in line]
     assert with_gpus == {"auto": [False, True], "gpu": [True], "cpu": [False]}[device]
+    assert main(["plan", *arguments, "--set", "slots.per_gpu=3"]) == 0
+    assert ("--gpus-per-node=2" in capsys.readouterr().out) == (device != "cpu")
     assert all("--ntasks-per-node=6 --cpus-per-task=7" in line for line in shown if "srun" in line)
 
 

@@ -675,6 +675,12 @@ def test_the_site_file_is_in_every_job(site: Path, submit: Run) -> None:
     assert {"--account=proj", "--ntasks-per-node=6", "--cpus-per-task=5", "--gpus-per-node=4"} <= {*head}
     assert head[-2:] == ["--qos=low", "--qos=high"]
     assert "--exclusive" not in head
+    for slots, ranks, num_gpus in (("per_node: auto", 10, 4), ("per_node: 5", 7, 3)):
+        shared = ("--set", f"slots={{{slots}, per_gpu: 2}}", *gpus[2:], "--time", "0:30", "--dry-run")
+        code, shown, _ = submit("a.yaml", *shared)
+        assert code == 0
+        assert f"--ntasks-per-node={ranks}\n" in shown
+        assert f"--gpus-per-node={num_gpus}\n" in shown
     (site / "site.yaml").write_text("system: slurm\nlauncher: jsrun\n")
     code, _, said = submit("a.yaml", "--time", "0:30", "--dry-run")
     assert (code, "allowed with slurm: srun, mpirun" in said) == (2, True)

@@ -121,6 +121,23 @@ def test_each_slot_gets_a_device_of_its_own(visible: list[tuple[str, ...]], chos
 
 
 @pytest.mark.parametrize(
+    ("visible", "chosen"),
+    [
+        ([("0", "1")] * 4, (0, 1, 0, 1)),
+        ([("0", "1", "2", "3")] * 5, (0, 1, 2, 3, 0)),  # no device is idle while another is shared
+        ([("0",), ("0",), ("1",), ("1",)], (0, 0, 0, 0)),  # a launcher shows each its own
+        ([("0", "1"), ("0", "1"), ("0",), ("0",)], (1, 1, 0, 0)),
+    ],
+)
+def test_slots_share_devices_evenly_where_they_may(
+    visible: list[tuple[str, ...]], chosen: tuple[int, ...]
+) -> None:
+    assert devices_of_slots(visible, "n1", 2) == chosen
+    with pytest.raises(ClusterError, match=r"^n1: slots \d, \d and \d .*slots.per_gpu above 2"):
+        devices_of_slots([*visible, *visible], "n1", 2)
+
+
+@pytest.mark.parametrize(
     ("visible", "words"),
     [
         ([("0",), ("0",)], r"slots 0 and 1 .* device \(0\).* at most 1"),

@@ -2,93 +2,80 @@
 
 from __future__ import annotations
 
-import subprocess
 import time
-from collections.abc import Sequence
-from typing import Any
 
 import pytest
 
 from hpcbal.cluster import walltime
-from hpcbal.cluster.walltime import answer_of, duration_s, end_of_job
+from hpcbal.cluster.started import BatchJob
+from hpcbal.cluster.systems.job import Command, Done
+from hpcbal.cluster.walltime import end_by_system, end_of_job
+from hpcbal.errors import ClusterError
 
 NOW_S = 1_700_000_000.0
+BEGAN = time.strftime("%a %b %d %H:%M:%S %Y", time.localtime(NOW_S - 60))
+QSTAT = (
+    f"Job Id: 7.pbs\n    job_state = R\n    resources_used.walltime = 00:00:58\n    stime = {BEGAN}\n"
+    "    Resource_List.walltime = 01:00:00\n"
+)
 
 
-JOB_IDS = {"Slurm": "SLURM_JOB_ID", "PBS": "PBS_JOBID", "LSF": "LSB_JOBID", "Flux": "FLUX_JOB_ID"}
+def test_nobody_is_asked_where_the_environment_says_it() -> None:
+    def ask(job: BatchJob) -> float | None:
+        raise AssertionError(job)
 
-
-def end(
-    environ: dict[str, str], answer: str, monkeypatch: pytest.MonkeyPatch
-) -> tuple[float | None, list[str]]:
-    """Seconds from now to the end, and the command that was run."""
-    asked: list[str] = []
-
-    def ask(command: Sequence[str]) -> str:
-        asked.extend(command)
-        return answer
-
-    monkeypatch.setattr(time, "time", lambda: NOW_S)
-    found = end_of_job(environ, NOW_S, ask)
-    return None if found is None else found - NOW_S, asked
-
-
-def test_nobody_is_asked_where_the_environment_says_it(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("SLURM_JOB_END_TIME", "HPCBAL_END_TIME"):
-        environ = {"SLURM_JOB_ID": "7", name: str(int(NOW_S) + 9)}
-        assert end(environ, "", monkeypatch) == (9.0, [])
-    assert end({}, "", monkeypatch) == (None, [])
+        assert end_of_job({"SLURM_JOB_ID": "7", name: "9"}, NOW_S, ask) == 9.0
+    assert end_of_job({}, NOW_S, ask) is None
 
 
 @pytest.mark.parametrize(
     ("system", "answer", "left_s"),
     [
-        ("Slurm", "9:58\n", 598.0),
-        ("Slurm", "1-02:00:00\n", 93600.0),
-        ("Slurm", "10:00\n10:00\n", 600.0),  # two components
-        ("Slurm", "UNLIMITED\n", None),
-        ("Slurm", "INVALID\n", None),
+        ("Slurm", f"JobId=7 JobState=RUNNING EndTime={NOW_S + 598:.0f} NodeList=n1\n", 598.0),
+        ("Slurm", f"JobId=7 JobState=RUNNING EndTime={NOW_S + 9:.0f}\n" * 2, 9.0),  # two components
+        ("Slurm", "JobId=7 JobState=RUNNING EndTime=Unknown\n", None),
         ("Slurm", "", None),
-        ("LSF", "1:05 L\n", 3900.0),
-        ("LSF", "-\n", None),
-        ("Flux", "3480\n", 3480.0),
-        ("Flux", "3480.6\n", 3480.0),
-        ("Flux", "4294967295\n", None),
-        ("PBS", "qstat: Unknown Job Id", None),
+        ("LSF", "7|0|RUN|-|-|1:05 L|n1|Nov 11 17:57\n", 3900.0),
+        ("LSF", "7|0|RUN|-|-|-|n1|-\n", None),
+        ("Flux", f'{{"state": "RUN", "expiration": {NOW_S + 3480}}}', 3480.0),
+        ("Flux", '{"state": "RUN", "expiration": 0.0}', None),
+        ("PBS", QSTAT, 3540.0),
+        ("PBS", QSTAT.replace(BEGAN, "yesterday"), None),
     ],
 )
-def test_a_batch_system_says_how_much_time_is_left(
+def test_a_batch_system_says_when_a_job_ends(
     system: str, answer: str, left_s: float | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    found, asked = end({JOB_IDS[system]: "7"}, answer, monkeypatch)
-    assert found == left_s
-    assert asked[-1] == "7"
+    asked: list[Command] = []
+
+    def run(command: Command, timeout_s: float) -> Done:
+        asked.append(command)
+        return Done(0, answer, "")
+
+    monkeypatch.setattr(walltime, "run_command", run)
+    monkeypatch.setattr(time, "time", lambda: NOW_S)
+    found = end_by_system(BatchJob(system, "7"))
+    assert (None if found is None else found - NOW_S) == left_s
+    assert [command.words[-1] for command in asked] == ["7"]
 
 
-def test_pbs_says_when_a_job_began_and_how_long_it_may_take(monkeypatch: pytest.MonkeyPatch) -> None:
-    began = time.strftime("%a %b %d %H:%M:%S %Y", time.localtime(NOW_S - 60))
-    answer = f"Job Id: 7.pbs\n    resources_used.walltime = 00:00:58\n    stime = {began}\n"
-    answer += "    Resource_List.walltime = 01:00:00\n"
+@pytest.mark.parametrize("system", ["Slurm", "PBS", "LSF", "Flux"])
+def test_a_command_that_is_missing_hangs_or_fails_says_nothing(
+    system: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(command: Command, timeout_s: float) -> Done:
+        if timeout_s == walltime.ASKING_S:
+            raise ClusterError(f"{command.words[0]}: no such command on PATH")
+        return Done(1, QSTAT, "")
+
+    monkeypatch.setattr(walltime, "run_command", fail)
+    assert end_by_system(BatchJob(system, "7")) is None
+    monkeypatch.setattr(walltime, "run_command", lambda command, timeout_s: Done(1, QSTAT, ""))
+    assert end_by_system(BatchJob(system, "7")) is None
+
+
+def test_a_job_whose_start_nobody_knows_lasts_from_now_on() -> None:
     job = {"PBS_JOBID": "7.pbs", "PBS_WALLTIME": "100"}
-    assert end(job, answer, monkeypatch) == (3540.0, ["qstat", "-f", "7.pbs"])
-    assert end(job, "", monkeypatch)[0] == 100.0  # from this start: nobody says when the job began
-    assert end(job, answer.replace(began, "yesterday"), monkeypatch)[0] == 100.0
-
-
-@pytest.mark.parametrize(
-    ("text", "seconds"), [("7", 7.0), ("1:07", 67.0), ("2-0:00:01", 172801.0), ("x", None)]
-)
-def test_durations_are_read(text: str, seconds: float | None) -> None:
-    assert duration_s(text) == seconds
-
-
-def test_a_command_that_is_missing_fails_or_hangs_says_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert answer_of(["hpcbal-no-such-command"]) == ""
-    assert answer_of(["false"]) == ""
-    assert answer_of(["echo", "9:58"]) == "9:58\n"
-
-    def hangs(command: Sequence[str], **how: Any) -> None:
-        raise subprocess.TimeoutExpired(command, how["timeout"])
-
-    monkeypatch.setattr(walltime.subprocess, "run", hangs)
-    assert answer_of(["squeue"]) == ""
+    assert end_of_job(job, NOW_S, lambda job: None) == NOW_S + 100
+    assert end_of_job(job, NOW_S, lambda job: NOW_S + 3540) == NOW_S + 3540

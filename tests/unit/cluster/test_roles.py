@@ -73,6 +73,8 @@ def test_gpus_determine_the_slots_and_nodes_may_differ():
     roles = assign_roles(ranks_on(6, 4, gpus=(4, 2)), None, 1)
     assert [node.num_slots for node in roles.cluster.nodes] == [4, 2]
     assert roles.preprocessor_ranks == (1, 6, 7)
+    shared = assign_roles(ranks_on(6, 7, gpus=(2, 3)), None, 1, 2)
+    assert [node.num_slots for node in shared.cluster.nodes] == [4, 6]
 
 
 def test_without_gpus_all_remaining_ranks_train():

@@ -26,21 +26,22 @@ FRIDAY = "Fri Nov 11 17:57:05 2016"
 FRIDAY_S = time.mktime(time.strptime(FRIDAY, "%a %b %d %H:%M:%S %Y"))
 
 
-def qstat(**fields: Any) -> str:
-    """`qstat -f -F json` of OpenPBS, with the fields that matter."""
-    job = {"Job_Name": "nets", "Resource_List": {"walltime": "01:00:00", "nodect": 2}, **fields}
-    return json.dumps({"timestamp": 1, "pbs_version": "20.0.0", "Jobs": {"12.pbs": job}})
+def qstat(number: str = "12", **fields: Any) -> str:
+    """`qstat -f` of OpenPBS, with the fields that matter; `__` stands for a dot."""
+    values = {"Resource_List__walltime": "01:00:00", "Variable_List": "PBS_O_HOME=/home/me", **fields}
+    lines = [f"    {name.replace('__', '.')} = {value}" for name, value in values.items()]
+    return "\n".join([f"Job Id: {number}.pbs", "    Job_Name = nets", *lines, "", ""])
 
 
 @pytest.mark.parametrize(
     ("printed", "state"),
     [
         (
-            qstat(job_state="Q", comment="Not Running: Insufficient amount of resource: ncpus"),
+            qstat(job_state="Q", comment="Not Running: Insufficient amount of re\n\tsource: ncpus"),
             (Phase.PENDING, "Q", "Not Running: Insufficient amount of resource: ncpus"),
         ),
         (
-            qstat(job_state="Q", estimated={"start_time": FRIDAY, "exec_vnode": "(n1:ncpus=1)"}),
+            qstat(job_state="Q", estimated__exec_vnode="(n1:ncpus=1)", estimated__start_time=FRIDAY),
             (Phase.PENDING, "Q", "", FRIDAY_S),
         ),
         (qstat(job_state="H", comment="job held"), (Phase.PENDING, "H", "job held")),
@@ -63,18 +64,35 @@ def test_the_state_is_what_qstat_shows_by_its_manual(printed: str, state: tuple[
     ("printed", "state"),
     [
         (
-            "PEND|-|New job is waiting for scheduling;|-|-\n",
+            "PEND|-|New job is waiting for scheduling;|-|-",
             (Phase.PENDING, "PEND", "New job is waiting for scheduling;"),
         ),
-        ("RUN|-|-|1:23 L|4*n1:4*n2\n", (Phase.RUNNING, "RUN", "", None, 4980.0, None, "4*n1:4*n2")),
-        ("RUN|-|-|-|n1\n", (Phase.RUNNING, "RUN", "", None, None, None, "n1")),
-        ("DONE|-|-|-|n1\n", (Phase.ENDED, "DONE", "", None, None, 0, "n1")),
-        ("EXIT|75|-|-|n1\n", (Phase.ENDED, "EXIT", "", None, None, 75, "n1")),
-        ("DONE|-|-|-|n1\nRUN|-|-|0:10 L|n2\n", (Phase.RUNNING, "RUN", "", None, 600.0, None, "n2")),
+        ("RUN|-|-|1:23 L|4*n1:4*n2", (Phase.RUNNING, "RUN", "", None, 4980.0, None, "4*n1:4*n2")),
+        ("RUN|-|-|-|n1", (Phase.RUNNING, "RUN", "", None, None, None, "n1")),
+        ("DONE|-|-|-|n1", (Phase.ENDED, "DONE", "", None, None, 0, "n1")),
+        ("EXIT|75|-|-|n1", (Phase.ENDED, "EXIT", "", None, None, 75, "n1")),
     ],
 )
-def test_the_state_is_what_bjobs_shows_by_its_manual(printed: str, state: tuple[object, ...]) -> None:
-    assert state_of_bjobs(printed, 0.0) == QueueState(*state)  # type: ignore[arg-type]
+def test_the_state_is_what_bjobs_shows_by_its_manual(
+    printed: str, state: tuple[object, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(time, "time", lambda: 0.0)
+    assert state_of_bjobs(f"12|0|{printed}|-\n") == QueueState(*state)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("system", "printed"),
+    [("pbs", qstat(job_state="R", ctime=FRIDAY)), ("lsf", "12|0|RUN|-|-|-|n1|Nov 11 17:57")],
+)
+def test_when_a_job_was_submitted_is_told_where_its_script_cannot_know_its_first_start(
+    system: str, printed: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """LSF tells no year: on 2 January, November is that of the year before."""
+    for now_s in (FRIDAY_S, FRIDAY_S - 3600, FRIDAY_S + 52 * 86400):
+        monkeypatch.setattr(time, "time", lambda now_s=now_s: now_s)
+        found = SYSTEMS[system].state_of(printed).submitted_s
+        assert found is not None
+        assert FRIDAY_S - 60 < found <= FRIDAY_S
 
 
 @pytest.mark.parametrize(
@@ -109,8 +127,14 @@ def test_the_state_is_what_flux_jobs_shows_by_its_manual(job: object, state: tup
 
 QUESTIONS: Mapping[str, tuple[str, ...]] = {
     "slurm": ("scontrol", "--oneliner", "show", "job"),
-    "pbs": ("qstat", "-x", "-f", "-F", "json"),
-    "lsf": ("bjobs", "-a", "-noheader", "-o", "stat exit_code pend_reason time_left exec_host delimiter='|'"),
+    "pbs": ("qstat", "-x", "-f"),
+    "lsf": (
+        "bjobs",
+        "-a",
+        "-noheader",
+        "-o",
+        'jobid jobindex stat exit_code pend_reason time_left exec_host submit_time delimiter="|"',
+    ),
     "flux": ("flux", "jobs", "--json"),
 }
 
@@ -132,35 +156,40 @@ def test_a_stand_in_of_lsf_is_asked_once_for_all_jobs() -> None:
 
     def run(command: Command) -> Done:
         asked.append(command.words)
-        printed = "12|1|RUN|-|-|0:20 L|n1\n12|2|EXIT|75|-|-|n1\n14|0|PEND|-|no slots|-|-\n"
+        printed = "12|1|RUN|-|-|0:20 L|n1|-\n12|2|EXIT|75|-|-|n1|-\n14|0|PEND|-|no slots|-|-|-\n"
         return Done(255, printed, "Job <15> is not found")
 
-    jobs = ["12[1]", "12[2]", "14", "15"]
+    jobs = ("12[1]", "12[2]", "14", "15")
     states = SYSTEMS["lsf"].ask(jobs, run)
     phases = [Phase.RUNNING, Phase.ENDED, Phase.PENDING, Phase.GONE]
     assert [states[job].phase for job in jobs] == phases
     assert (states["12[2]"].exit_code, states["14"].reason) == (75, "no slots")
-    ((*words, fields, _, _, _, _),) = asked
-    assert (words, fields) == (["bjobs", "-a", "-noheader", "-o"], f"jobid jobindex {QUESTIONS['lsf'][-1]}")
+    assert asked == [(*QUESTIONS["lsf"], *jobs)]
 
 
-@pytest.mark.parametrize("code", [0, 153])
-def test_a_stand_in_of_pbs_is_asked_once_and_if_it_does_not_know_a_job_for_each(code: int) -> None:
-    known = {"12[1].pbs": {"job_state": "R"}, "12[2].pbs": {"job_state": "Q"}}
+def test_a_stand_in_of_pbs_is_asked_once_for_all_jobs() -> None:
     asked: list[tuple[str, ...]] = []
 
     def run(command: Command) -> Done:
-        jobs = command.words[5:]
-        asked.append(jobs)
-        said = "" if set(jobs) <= set(known) else "qstat: Unknown Job Id"
-        shown = json.dumps({"Jobs": {job: known[job] for job in jobs if job in known}})
-        return Done(153 if said else 0, shown, said)
+        asked.append(command.words)
+        printed = qstat("12[1]", job_state="R") + qstat("12[2]", job_state="Q")
+        return Done(153, printed, "qstat: Unknown Job Id 3.pbs\nqstat: 13.pbs Job has finished, use -x")
 
-    jobs = [*known, *(["13.pbs"] if code else [])]
+    jobs = ("12[1].pbs", "12[2].pbs", "3.pbs", "13.pbs", "14.pbs")
     states = SYSTEMS["pbs"].ask(jobs, run)
-    phases = [Phase.RUNNING, Phase.PENDING, *([Phase.GONE] if code else [])]
+    phases = [Phase.RUNNING, Phase.PENDING, Phase.GONE, Phase.GONE, Phase.UNKNOWN]
     assert [states[job].phase for job in jobs] == phases
-    assert asked == [tuple(jobs), *([(job,) for job in jobs] if code else [])]
+    assert asked == [(*QUESTIONS["pbs"], *jobs)]
+
+
+def test_a_stand_in_of_pbs_that_keeps_no_history_is_asked_for_jobs_that_have_not_ended() -> None:
+    def run(command: Command) -> Done:
+        if "-x" in command.words:
+            return Done(153, "", "qstat: PBS is not configured to maintain job history")
+        return Done(153, qstat(job_state="R"), "qstat: Unknown Job Id 13.pbs")
+
+    states = SYSTEMS["pbs"].ask(["12.pbs", "13.pbs"], run)
+    assert [state.phase for state in states.values()] == [Phase.RUNNING, Phase.GONE]
 
 
 @pytest.mark.parametrize(
@@ -201,16 +230,15 @@ def test_a_stand_in_that_cannot_be_asked_is_no_unknown_job(system: str, said: st
         ("slurm", "x"),
         ("slurm", ""),
         ("slurm", "JobId=12 JobState=OF_A_LATER_SLURM Reason=None"),
-        ("pbs", '{"Jobs": broken'),
+        ("pbs", "Job Id: "),
+        ("pbs", "<Data><Job>"),
         ("pbs", ""),
-        ("pbs", "[" * 100_000),
         ("pbs", qstat()),
         ("pbs", qstat(job_state="Z")),
-        ("pbs", qstat(job_state=[])),
-        ("pbs", json.dumps({"Jobs": {"12.pbs": 3}})),
-        ("lsf", "RUN|-|-"),
-        ("lsf", "RUN|-|-|1:23 L|n1|more"),
-        ("lsf", "LATER|-|-|1:23 L|n1"),
+        ("pbs", qstat(job_state="R") + qstat("13", job_state="R")),
+        ("lsf", "12|0|RUN|-|-"),
+        ("lsf", "12|0|RUN|-|-|1:23 L|n1|-|more"),
+        ("lsf", "12|0|LATER|-|-|1:23 L|n1|-"),
         ("lsf", ""),
         ("flux", '{"state": "PENDING"}'),
         ("flux", '{"state": []}'),
@@ -232,10 +260,10 @@ def test_an_answer_that_is_not_understood_does_not_mean_that_a_job_is_over(syste
         ("slurm", "JobId=12 JobState=RUNNING EndTime=99999999999999999999 NodeList=n1"),
         ("slurm", f"JobId=12 JobState=PENDING StartTime={'9' * 400} NodeList="),
         ("slurm", f"JobId=12 JobState=FAILED ExitCode={'9' * 5000}:0 EndTime=1"),
-        ("pbs", qstat(job_state="R", stime=FRIDAY, Resource_List={"walltime": "99999999999999999:00:00"})),
-        ("pbs", qstat(job_state="R", stime=FRIDAY, Resource_List={"walltime": "999999999:00:00"})),
-        ("lsf", f"RUN|-|-|{'9' * 20}:00 L|n1"),
-        ("lsf", f"EXIT|{'9' * 5000}|-|-|n1"),
+        ("pbs", qstat(job_state="R", stime=FRIDAY, Resource_List__walltime="99999999999999999:00:00")),
+        ("pbs", qstat(job_state="R", stime=FRIDAY, Resource_List__walltime="999999999:00:00")),
+        ("lsf", f"12|0|RUN|-|-|{'9' * 20}:00 L|n1|Nov 31 25:00"),
+        ("lsf", f"12|0|EXIT|{'9' * 5000}|-|-|n1|-"),
         ("flux", '{"state": "RUN", "expiration": 1e400}'),
         ("flux", '{"state": "RUN", "expiration": 1e18}'),
         ("flux", f'{{"state": "SCHED", "annotations": {{"sched": {{"t_estimate": {"9" * 400}}}}}}}'),

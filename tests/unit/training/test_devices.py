@@ -45,6 +45,14 @@ def test_two_slots_on_one_gpu_are_refused(num_listed: int, seen: tuple[tuple[str
         slots.gpu("PyTorch", num_listed)
 
 
+def test_slots_that_share_gpus_take_them_in_turn() -> None:
+    seen = (("GPU-a", "GPU-b"),) * 4
+    found = [LocalSlots(slot, (NODE,) * 4, seen=seen, slots_per_gpu=2).gpu("PyTorch", 2) for slot in range(4)]
+    assert found == [0, 1, 0, 1]
+    unnamed = [LocalSlots(slot, (NODE,) * 4, slots_per_gpu=2).gpu("PyTorch", 2) for slot in range(4)]
+    assert unnamed == found
+
+
 def test_a_library_that_lists_fewer_gpus_than_the_masks_is_named() -> None:
     slots = LocalSlots(1, (NODE,) * 2, seen=(("0", "1"),) * 2)
     with pytest.raises(

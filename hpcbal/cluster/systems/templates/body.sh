@@ -55,16 +55,19 @@ read_numbers
 # The story of all starts of this job. Rank 0 writes into it when all ranks catch signals, whether this start gets further
 # than those before, and how the run has ended. It is where all nodes see it.
 chain=${HPCBAL_CHAIN:-$job} # the first job, if this one was submitted to continue it
-unset HPCBAL_CHAIN HPCBAL_END_TIME # a job that is submitted from here does not continue this one
 folder=${output:-$PWD}
 [[ $folder == /* ]] || folder=$PWD/$folder
 export HPCBAL_END_FILE=$folder/.hpcbal-$chain.end
 mkdir -p "$folder" 2>/dev/null || true
 ((!is_first)) || rm -f "$HPCBAL_END_FILE" # of another job: numbers recur
 doing="'hpcbal launcher --starting'"
-# A batch system that has lost a node starts the job again without asking this script.
+# A batch system that has lost a node starts the job again without asking this script. hpcbal reads from the batch system's
+# answer when the job ends: in seconds of the Unix epoch; 0: not known.
+unset HPCBAL_END_TIME # of another job
 status=0
-"${CONTAINER[@]}" hpcbal launcher --starting --most-restarts "$MAX_RESTARTS" ${output:+--output "$output" --mark @cancel@ --job "$id"} || status=$?
+end=$({ show_job 2>/dev/null || true; } | "${CONTAINER[@]}" hpcbal launcher --starting --system @system@ \
+  --most-restarts "$MAX_RESTARTS" ${output:+--output "$output" --mark @cancel@ --job "$id"}) || status=$?
+unset HPCBAL_CHAIN # a job that is submitted from here does not continue this one
 if ((status)); then
   rm -f "$HPCBAL_END_FILE"
   ((status != 75)) || leave @code_to_end@
@@ -79,8 +82,6 @@ fi
 
 # A signal that comes at once would stop every start before it has trained. The run knows the end of the job, too.
 doing='the question when it ends'
-end=0 # of the job, in seconds of the Unix epoch; 0: not known
-read_end
 ((end == 0)) || export HPCBAL_END_TIME=$end
 left=$((end - $(date +%s)))
 if ((0 < left && left <= lead + 60)) && ! is_cancelled; then # Slurm may be a minute early

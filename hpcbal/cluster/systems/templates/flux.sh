@@ -22,24 +22,20 @@ is_signalled=0
 read_numbers() { # of the job, and where it was submitted
   job=$FLUX_ENCLOSING_ID submit_dir=$PWD task=$HPCBAL_TASK
   id=$job
+  lead=@lead_s@
   [[ -n $HPCBAL_CHAIN ]] || is_first=1 # Flux starts no job again
 @submitted@  log=@log@
 }
 @general@
 @general@read_words() { given=("$@") words=("${@//%j/$job}"); }
 
+show_job() { flux --parent jobs --json "$id"; }
+
 folder_of_script() { :; }
 
 set_launch() { # hpcbal assigns the cores and the GPUs itself
   launch=("$LAUNCHER" run --nodes="$NUM_NODES" --tasks-per-node="$RANKS_PER_NODE" --exclusive --setopt=cpu-affinity=off)
   launch+=(--setopt=gpu-affinity=off)
-}
-
-read_end() {
-  local left_s # this number, and greater ones: there is no limit
-  lead=@lead_s@
-  left_s=$(flux job timeleft) || left_s=4294967295
-  ((left_s >= 4294967295)) || end=$(($(date +%s) + left_s))
 }
 
 @watch@

@@ -29,7 +29,10 @@ read_numbers() { # of the job and its task in an array, and where it was submitt
   job=$LSB_JOBID submit_dir=$LS_SUBCWD task=${LSB_JOBINDEX#0} # 0: no array
   [[ -z $task ]] || job=$LSB_JOBID.$task
   id=$LSB_JOBID${task:+[$task]}
+  lead=0 # not known here: LSF signals this shell (-wa, -wt)
 }
+
+show_job() { @question@; }
 @general@
 @general@read_words() {
 @general@  read -r -a words <<<"${HPCBAL_ARGUMENTS//%J/$LSB_JOBID}"
@@ -50,8 +53,6 @@ set_launch() { # hpcbal assigns the cores itself
     ;;
   esac
 }
-
-read_end() { lead=0; } # LSF signals this shell (-wa, -wt), and does not say when the job ends
 
 come_back() { status=75; } # LSF starts the job again (-Q 75)
 

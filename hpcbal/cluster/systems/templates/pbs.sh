@@ -24,6 +24,8 @@
 is_signalled=0
 read_numbers() { # of the job and its task in an array, and where it was submitted
   id=$PBS_JOBID job=${PBS_JOBID%%.*} submit_dir=$PBS_O_WORKDIR task=${PBS_ARRAY_INDEX:-$HPCBAL_TASK}
+  lead=@lead_s@
+  export PBS_WALLTIME=${PBS_WALLTIME:-@time_s@} # if qstat does not answer; PBS itself does not set it
   cd "$submit_dir"
 @submitted@  log=@log@
 @submitted@  exec >>"${log//%j/$job}" 2>&1 # PBS itself shows it only when the job has ended
@@ -33,6 +35,8 @@ read_numbers() { # of the job and its task in an array, and where it was submitt
 @general@  read -r -a words <<<"${HPCBAL_ARGUMENTS//%j/$job}"
 @general@  words=("${words[@]//%a/$task}")
 @general@}
+
+show_job() { @question@; }
 
 folder_of_script() { :; }
 
@@ -47,17 +51,6 @@ set_launch() { # hpcbal assigns the cores itself
     passed=USR1
     ;;
   esac
-}
-
-read_end() {
-  local shown limit began hours minutes seconds
-  lead=@lead_s@
-  shown=$(LC_ALL=C qstat -f "$PBS_JOBID" 2>/dev/null) || true
-  limit=$(sed -n 's/^ *Resource_List.walltime = //p' <<<"$shown")
-  began=$(sed -n 's/^ *stime = //p' <<<"$shown")
-  began=$(date -d "${began:-now}" +%s 2>/dev/null) || began=$(date +%s)
-  IFS=: read -r hours minutes seconds <<<"${limit:-@clock@}"
-  end=$((began + 3600 * 10#$hours + 60 * 10#$minutes + 10#$seconds))
 }
 
 @watch@

@@ -24,13 +24,19 @@
 @general@# Account and partition: remove one # of their lines, or give them to sbatch. What is given there wins over the lines
 @general@# above, for example: sbatch --account=my --time=12:00:00 --cpus-per-task=4 slurm/@file@ ...
 
+# Slurm signals this shell only (B:). Without B: the ranks of the first node would get no signal under mpirun, because
+# they are not a Slurm step.
 is_signalled=1
 read_numbers() { # of the job and its task in an array, and where it was submitted
   job=$SLURM_JOB_ID submit_dir=$SLURM_SUBMIT_DIR task=${SLURM_ARRAY_TASK_ID:-}
   [[ -z $task ]] || job=${SLURM_ARRAY_JOB_ID}_$task
   id=$job
   ((${SLURM_RESTART_COUNT:-0})) || is_first=1
+  lead=$(sed -n 's/^#SBATCH --signal[= ]//p' "$0" | tail -n 1) # the last one wins
+  lead=$(sed -n 's/^B:\(SIG\)\?USR2@\([0-9]*\).*/\2/p' <<<"$lead")
 }
+
+show_job() { @question@; }
 @general@
 @general@read_words() { # the number of a task may be that of the whole array
 @general@  given=("$@") words=("${@//%j/$SLURM_JOB_ID}")
@@ -50,19 +56,6 @@ set_launch() { # the line that `hpcbal plan` shows, with this job's nodes, tasks
   local line
   line=$("${CONTAINER[@]}" hpcbal launcher "$LAUNCHER")
   read -r -a launch <<<"$line"
-}
-
-# Slurm signals this shell only (B:). Without B: the ranks of the first node would get no signal under mpirun, because
-# they are not a Slurm step.
-read_end() {
-  lead=$(sed -n 's/^#SBATCH --signal[= ]//p' "$0" | tail -n 1) # the last one wins
-  lead=$(sed -n 's/^B:\(SIG\)\?USR2@\([0-9]*\).*/\2/p' <<<"$lead")
-  end=${SLURM_JOB_END_TIME:-}
-  if [[ -z $end ]]; then # Slurm before 23.02
-    end=$(squeue -hj "$job" -o %e 2>/dev/null) || true
-    end=$(date -d "${end:-none}" +%s 2>/dev/null) || true
-  fi
-  end=${end:-0}
 }
 
 come_back() { scontrol requeue "$job"; }

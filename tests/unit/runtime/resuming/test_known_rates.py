@@ -76,8 +76,9 @@ def test_rates_do_not_depend_on_what_changes_no_speed(tmp_path: Path):
     (tmp_path / "run.yaml").write_text(DATASET + DNNS, encoding="utf-8")
 
     def key(*overrides: str) -> str:
-        config = load_config(tmp_path / "run.yaml", [f"dnns.a.optimizer.{each}" for each in overrides])
+        config = load_config(tmp_path / "run.yaml", overrides)
         return rate_keys(config, (8, 8), 10, "CPU")["a"]
 
-    assert key("schedule=cosine", "clip_norm=1.0") == key()
-    assert key("momentum=0.9") != key()
+    assert key("dnns.a.optimizer.schedule=cosine", "dnns.a.optimizer.clip_norm=1.0") == key()
+    assert key("dnns.a.optimizer.momentum=0.9") != key()
+    assert key("slots.per_gpu=2") != key()

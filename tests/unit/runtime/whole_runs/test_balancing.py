@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import importlib
+import json
 import re
 import time
 from collections.abc import Callable, Mapping
@@ -68,20 +69,22 @@ def ended_alike(got: Any, wanted: Any) -> None:
 
 
 def test_a_slow_slot_gets_less_and_the_weights_are_those_of_even_shares(lab: Any) -> None:
-    """tests/e2e shows the same of `lb-bsp-cpu` over MPI."""
-    outcomes, late_s = {}, {}
-    for policy in ("even", "fitted"):
+    outcomes, late_s, balances = {}, {}, {}
+    for policy in ("even", "fitted", "lb-bsp-cpu"):
         use(lab, policy, **UNLIKE, balance={"policy": policy})
         assert lab.run() == 0
         outcomes[policy] = lab.outcome()
         ranks = [epoch.facts.ranks for epoch in lab.events("epoch-done")[-8:]]  # one may be hit by other load
         late_s[policy] = sum(max(each.compute_s) - min(each.compute_s) for each in ranks)
-    balanced = lab.events("epoch-done")[-1]
-    assert sum(balanced.facts.balance.shares) == 24
-    assert balanced.facts.balance.shares[2] < min(balanced.facts.balance.shares[:2])
-    assert sum(balanced.facts.ranks.samples) == balanced.facts.num_trained
-    assert late_s["fitted"] < late_s["even"]
-    ended_alike(outcomes["fitted"], outcomes["even"])
+        last = lab.events("epoch-done")[-1]
+        assert sum(last.facts.ranks.samples) == last.facts.num_trained
+        balances[policy] = last.facts.balance
+    for policy in ("fitted", "lb-bsp-cpu"):
+        shares = balances[policy].shares
+        assert sum(shares) == 24
+        assert shares[2] < min(shares[:2])
+        assert late_s[policy] < late_s["even"]
+        ended_alike(outcomes[policy], outcomes["even"])
 
 
 def test_a_limit_below_an_even_share_is_reported_once(lab: Any, capsys: Any) -> None:
@@ -156,7 +159,7 @@ def test_alg_2_moves_samples_from_the_slowest_slot_to_the_fastest(lab: Any) -> N
 
 
 def test_a_group_continues_without_a_slot_that_holds_it_up(lab: Any, capsys: Any) -> None:
-    """tests/e2e shows the same of `fitted` over MPI."""
+    """tests/e2e/test_report_browser.py has such a run over MPI."""
     use(lab, **HOPELESS, balance={"policy": "lb-bsp-gpu"})
     assert lab.run() == 0
     (left_out,) = lab.events("slot-left-out")
@@ -165,6 +168,8 @@ def test_a_group_continues_without_a_slot_that_holds_it_up(lab: Any, capsys: Any
     assert [plan.plan.groups[0].slots for plan in lab.events("round-started")] == [(0, 1, 2), (0, 1)]
     (regroup,) = [line for line in lab.events("leave-round") if line.reason == "regroup"]
     assert regroup.detail == "a goes on without slot 2"
+    status = json.loads((lab.out / "status.json").read_text(encoding="utf-8"))
+    assert status["dnns"][0]["left_out"] == [2]
     epochs = lab.events("epoch-done")
     num_slots = [len(epoch.facts.ranks.samples) for epoch in epochs]
     assert (len(num_slots), set(num_slots)) == (16, {2, 3})
