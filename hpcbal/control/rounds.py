@@ -10,7 +10,7 @@ from hpcbal.control.profiling import choose_unmeasured
 from hpcbal.control.progress import ScheduleSettings
 from hpcbal.events.ensemble import RoundPlan
 from hpcbal.events.history import EpochRecord, Position
-from hpcbal.policies import FlotillaPlanner, RateTable, demand, num_preprocessors
+from hpcbal.policies import FlotillaPlanner, RateTable, num_preprocessors
 
 
 class Planner:
@@ -82,8 +82,9 @@ class Planner:
         known = [rate for rate in rates_samples_per_s if rate is not None]
         if self._preprocessing_samples_per_s is None or len(known) < len(rates_samples_per_s):
             return self._settings.max_preprocessors
-        needed = demand(known, max(1, self._cluster.num_slots))
-        return num_preprocessors(needed, self._preprocessing_samples_per_s, self._settings.max_preprocessors)
+        return num_preprocessors(
+            max(known), self._preprocessing_samples_per_s, self._settings.max_preprocessors
+        )
 
     def must_regroup(
         self, going_on: Mapping[str, int], num_slots_of_round: int, candidates: Callable[[], Sequence[str]]

@@ -117,10 +117,6 @@ class Trace:
             if operation.resource is resource and server in (None, operation.server)
         )
 
-    def seconds_per_step(self, resource: Resource) -> float:
-        """Mean over the steps of the summed durations of all operations that use the resource."""
-        return float(self.durations_s[:, self.positions(resource)].sum(axis=1).mean())
-
 
 def check_trace(trace: Trace) -> None:
     """Refuse a trace that cannot be simulated.

@@ -21,7 +21,6 @@ from hpcbal.policies import (
     Flotilla,
     Placement,
     assign_slots,
-    demand,
     num_preprocessors,
 )
 
@@ -145,7 +144,7 @@ def make_plan(
     settings = settings_of(config, num_positions=1).under(schedule)
     flotillas = foreseen_flotillas(specs_of(config), cluster, settings, rates.table)
     planned = tuple(
-        PlannedFlotilla(f, assign_slots(f, cluster), _preprocessors(f, rates, cluster, max_preprocessors))
+        PlannedFlotilla(f, assign_slots(f, cluster), _preprocessors(f, rates, max_preprocessors))
         for f in flotillas
     )
     return EnsemblePlan(
@@ -163,12 +162,11 @@ def make_plan(
     )
 
 
-def _preprocessors(flotilla: Flotilla, rates: PlanRates, cluster: Cluster, available: int) -> int:
+def _preprocessors(flotilla: Flotilla, rates: PlanRates, available: int) -> int:
     """Number of preprocessors, decided as in the run: all of them while the rate of one is not measured."""
     if rates.preprocessing_samples_per_s is None:
         return available
-    needed = demand(flotilla.rates, cluster.num_slots)
-    return num_preprocessors(needed, rates.preprocessing_samples_per_s, available)
+    return num_preprocessors(max(flotilla.rates), rates.preprocessing_samples_per_s, available)
 
 
 def launch_lines(plan: EnsemblePlan, command: Sequence[str]) -> dict[str, str]:

@@ -8,7 +8,7 @@ from hpcbal.events.ensemble import Delta
 from hpcbal.policies.flotilla import Flotilla, FlotillaPlanner
 from hpcbal.policies.orders import order_alone, random_order, sample_order
 from hpcbal.policies.placement import Placement, assign_slots, assign_slots_roughly, placement_score
-from hpcbal.policies.preprocessors import demand, num_preprocessors
+from hpcbal.policies.preprocessors import num_preprocessors
 from hpcbal.policies.rates import (
     RateTable,
     profile_by_name,
@@ -31,7 +31,6 @@ __all__ = [
     "assign_slots_roughly",
     "assign_slots_staying",
     "avoid_left_out",
-    "demand",
     "free_where_built",
     "num_preprocessors",
     "order_alone",

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from hpcbal.errors import PolicyError
 from hpcbal.policies.batching import split_evenly
-from hpcbal.policies.preprocessors import demand, num_preprocessors
+from hpcbal.policies.preprocessors import num_preprocessors
 from hpcbal.policies.rates import RateTable, profile_from_dict, profile_to_dict
 
 rates = st.floats(0.01, 1e6)
@@ -37,12 +37,6 @@ def test_one_preprocessor_fewer_is_not_enough(wanted: float, each: float, availa
     assert 1 <= number <= available
     assert number * each >= wanted or number == available
     assert number == 1 or (number - 1) * each < wanted
-
-
-@given(st.lists(rates, min_size=1, max_size=20), st.integers(1, 30))
-@settings(deadline=None)
-def test_sharing_never_needs_more(values: list[float], num_consumers: int) -> None:
-    assert demand(values, num_consumers) <= demand(values, num_consumers, shared=False) * (1 + 1e-12)
 
 
 @given(

@@ -90,7 +90,7 @@ HELD_OUT_EVERY = 5
 Network = tuple[FloatArray, ...]
 
 
-def fit_narx(recording: SpeedHistory, previous: Narx | None = None, seed: int = 0) -> Narx:
+def fit_narx(recording: SpeedHistory, previous: Narx | None = None) -> Narx:
     """Fit networks to a recording, with early stopping; takes some milliseconds per worker.
 
     A worker's network starts from that of `previous`, if given, so that a refit takes few steps; the scales
@@ -100,7 +100,6 @@ def fit_narx(recording: SpeedHistory, previous: Narx | None = None, seed: int = 
     Args:
         recording: of one group; its newest 1000 iterations count.
         previous: an earlier model for the same workers.
-        seed: seed of the first weights.
 
     Raises: PolicyError: if `previous` is for another number of workers.
     Source: [LBBSP] Sec. 3.2.2, Sec. 4. Deviations: the linear start; steps of Levenberg and Marquardt; see
@@ -108,7 +107,7 @@ def fit_narx(recording: SpeedHistory, previous: Narx | None = None, seed: int = 
     """
     if previous is not None:
         _check_same_workers(previous, recording)
-    rng, recording = np.random.default_rng(seed), recording.newest(MOST_ITERATIONS)
+    rng, recording = np.random.default_rng(0), recording.newest(MOST_ITERATIONS)
     inputs, targets = narx_inputs(recording)[:, :-1], np.sqrt(recording.speeds[:, LOOK_BACK + 1 :])
     whole = np.isfinite(inputs).all(axis=2) & np.isfinite(targets)
     networks: list[Network] = []

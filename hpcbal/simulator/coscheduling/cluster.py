@@ -21,7 +21,7 @@ class VirtualCluster:
         clock: of the simulation.
         jobs: of the run.
         machines: by rank.
-        turns, delays, warm_up, compute_noise, seed, frames: see `simulate_sharing`.
+        turns, delays, warm_up, seed, frames: see `simulate_sharing`.
         hears: is told what happens.
     """
 
@@ -33,16 +33,12 @@ class VirtualCluster:
         turns: Turns,
         delays: SharingDelays,
         warm_up: int,
-        compute_noise: float,
         seed: int,
         frames: Mapping[str, ServingJob] | None,
         hears: Hears,
     ) -> None:
         self._jobs = {job.name: job for job in jobs}
-        self._frames = {
-            name: replace(each, compute_noise=compute_noise, seed=seed)
-            for name, each in (frames or {}).items()
-        }
+        self._frames = {name: replace(each, seed=seed) for name, each in (frames or {}).items()}
         self._checkpoints = {job.name: Checkpoint() for job in jobs}
         bandwidths = {rank: machine.bandwidth for rank, machine in machines.items()}
         sending, notice = Delay(delays.send_s, f"{seed} send"), Delay(delays.notice_s, f"{seed} notice")
@@ -56,8 +52,6 @@ class VirtualCluster:
             NetworkSynchroniser(),
             delays,
             warm_up,
-            compute_noise,
-            seed,
             self._grant,
             hears,
             {},

@@ -71,12 +71,11 @@ class FlowClient:
         self._on_event()
 
 
-def job_of_flows(job: SimulatedJob, num_machines: int, compute_noise: float, seed: int) -> ServingJob:
+def job_of_flows(job: SimulatedJob, num_machines: int) -> ServingJob:
     """Return a job as its worker and its `JobMachine` see it: every iteration is an epoch of one step.
 
     Args:
         num_machines: on which it starts; each has an equal share of the samples, unless these are cut.
-        compute_noise, seed: see `ServingJob`.
     """
     blocks = job.data_blocks or num_machines
     return ServingJob(
@@ -88,6 +87,4 @@ def job_of_flows(job: SimulatedJob, num_machines: int, compute_noise: float, see
         parameter_blocks=(num_machines,),
         max_epochs=job.iterations,
         objective_every=job.iterations,
-        compute_noise=compute_noise,
-        seed=seed,
     )

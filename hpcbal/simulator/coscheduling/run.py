@@ -32,7 +32,6 @@ def simulate_sharing(
     delays: SharingDelays | None = None,
     warm_up: int = 1,
     profile_iterations: int = 2,
-    compute_noise: float = 0.0,
     seed: int = 0,
     distort: Distort | None = None,
     frames: Mapping[str, ServingJob] | None = None,
@@ -58,9 +57,7 @@ def simulate_sharing(
         delays: None: none.
         warm_up: iterations of a job that are not measured, each time it starts, >= 0.
         profile_iterations: measured iterations that a job needs before it is grouped by them, >= 1.
-        compute_noise: computing of an iteration takes at most this share longer or shorter, on each machine
-            for itself; 0 to below 1.
-        seed: of the noise.
+        seed: of the delays of frames.
         distort: None: the scheduler believes what is measured.
         frames: each job as far as its frames go, by name; None: frames are not simulated.
 
@@ -72,7 +69,6 @@ def simulate_sharing(
     check("machines", len(machines), len(machines) >= 1, "at least 1")
     check("warm_up", warm_up, warm_up >= 0, ">= 0")
     check("profile_iterations", profile_iterations, profile_iterations >= 1, ">= 1")
-    check("compute_noise", compute_noise, 0 <= compute_noise < 1, "0 to below 1")
     names = [job.name for job in jobs]
     if len(set(names)) != len(names):
         raise InputError(f"jobs: got {sorted(names)}, allowed: unique names")
@@ -81,7 +77,7 @@ def simulate_sharing(
     clock, by_rank = Clock(), dict(enumerate(machines, 1))
     delays = delays or SharingDelays()
     cluster_of = partial(
-        VirtualCluster, clock, jobs, by_rank, turns or Turns(), delays, warm_up, compute_noise, seed, frames
+        VirtualCluster, clock, jobs, by_rank, turns or Turns(), delays, warm_up, seed, frames
     )
     simulation = _Simulation(
         jobs, clock, tuple(by_rank), cluster_of, policy, profile_iterations, distort, delays.open_s

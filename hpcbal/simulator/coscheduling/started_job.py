@@ -73,7 +73,6 @@ class Surroundings:
         synchroniser: says when pulls and pushes of steps may begin.
         delays: that pass beside computing and links.
         warm_up: iterations that are not measured.
-        compute_noise, seed: see `ServingJob`; of jobs without frames.
         grant: lets jobs use the network.
         hears: is told what happens.
         running: jobs that are on machines, by name.
@@ -86,8 +85,6 @@ class Surroundings:
     synchroniser: NetworkSynchroniser
     delays: SharingDelays
     warm_up: int
-    compute_noise: float
-    seed: int
     grant: Callable[[Iterable[Grant]], None]
     hears: Hears
     running: dict[str, StartedJob]
@@ -121,7 +118,7 @@ class StartedJob:
     ) -> None:
         self._uses_frames = frames is not None
         if frames is None:
-            frames = job_of_flows(job, len(ranks), around.compute_noise, around.seed)
+            frames = job_of_flows(job, len(ranks))
         self._job, self._frames, self._checkpoint, self._around = job, frames, checkpoint, around
         self.name, self.ranks = job.name, ranks
         self.began_s = around.clock.now_s

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 
@@ -120,7 +119,6 @@ class VirtualExecutor(Hands[int, None, TurnBytes, int], Carrier):
         )
         steps = None if job.is_async else job.steps
         self.samples = WorkerSamples(job.cut, job.seed, steps, job.mini_batch, _natural_order)
-        self._rng = random.Random(f"{job.seed} {rank}")
         queue = queue_of_link(machine.bandwidth, cuts=True)
 
         def moves_of(open_turns: OpenTurns) -> DataMoves:
@@ -197,8 +195,6 @@ class VirtualExecutor(Hands[int, None, TurnBytes, int], Carrier):
 
     def compute(self, turn: Turn, wanted: int, values: None) -> Waits[tuple[TurnBytes, float]]:
         seconds = wanted * self._machine.seconds_per_sample + self._delays.turn_s
-        if noise := self._job.compute_noise:
-            seconds *= 1.0 + self._rng.uniform(-noise, noise)
         spent_s = yield from self._place.compute(seconds, self.look)
         return self._units.turn_bytes(wanted), spent_s
 

@@ -99,8 +99,7 @@ class ServingJob:
             to 1; None: each pushes for itself.
         push_share: bytes of deltas in a push, as a share of the bytes of values in a pull, > 0.
         sample_bytes: of a sample and its state, when its block moves, >= 0.
-        compute_noise: computing of a turn takes at most this share longer or shorter; 0 to below 1.
-        seed: of the noise and of delays.
+        seed: of delays.
 
     Raises:
         InputError: an attribute is out of range.
@@ -121,7 +120,6 @@ class ServingJob:
     first_growth: float | None = None
     push_share: float = 1.0
     sample_bytes: float = 0.0
-    compute_noise: float = 0.0
     seed: int = 0
     layout: Layout = field(init=False, repr=False, compare=False)
     cut: DataBlocks = field(init=False, repr=False, compare=False)
@@ -134,7 +132,6 @@ class ServingJob:
         _check("objective_every", self.objective_every, self.objective_every >= 1, ">= 1")
         _check("push_share", self.push_share, 0 < self.push_share < math.inf, "> 0")
         _check("sample_bytes", self.sample_bytes, 0 <= self.sample_bytes < math.inf, ">= 0")
-        _check("compute_noise", self.compute_noise, 0 <= self.compute_noise < 1, "0 to below 1")
         sparse = {table.name for table in self.tables if table.access == "sparse"}
         for name, rows in self.rows_per_sample.items():
             _check("rows_per_sample", name, name in sparse, f"sparse tables: {', '.join(sorted(sparse))}")

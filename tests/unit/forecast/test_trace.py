@@ -28,7 +28,6 @@ def test_a_trace_sums_up_what_a_step_needs() -> None:
     assert (TRACE.num_steps, TRACE.num_servers) == (2, 2)
     assert TRACE.num_bytes(Resource.DOWNLINK) == TRACE.num_bytes(Resource.DOWNLINK, 1) == 1000
     assert TRACE.num_bytes(Resource.UPLINK, 0) == 0
-    assert TRACE.seconds_per_step(Resource.WORKER) == pytest.approx(0.4)
 
 
 def test_a_trace_is_read_as_it_was_written(tmp_path: Path) -> None:

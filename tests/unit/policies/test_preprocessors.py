@@ -7,16 +7,7 @@ import math
 import pytest
 
 from hpcbal.errors import PolicyError
-from hpcbal.policies.preprocessors import demand, num_preprocessors
-
-
-def test_a_shared_stream_serves_its_fastest_reader() -> None:
-    assert demand([50.0, 176.0, 21.0], 2) == 176.0
-
-
-def test_unshared_the_m_largest_rates_add_up() -> None:
-    assert demand([50.0, 176.0, 21.0], 2, shared=False) == 226.0
-    assert demand([50.0, 176.0, 21.0], 9, shared=False) == 247.0
+from hpcbal.policies.preprocessors import num_preprocessors
 
 
 @pytest.mark.parametrize(
@@ -36,12 +27,8 @@ def test_the_least_number_that_is_enough(wanted: float, each: float, available: 
 
 
 def test_errors_say_what_is_wrong() -> None:
-    with pytest.raises(PolicyError, match="0 DNNs"):
-        demand([], 4)
-    with pytest.raises(PolicyError, match="demand of 0"):
-        demand([1.0], 0)
-    with pytest.raises(PolicyError, match="nan"):
-        demand([1.0, math.nan], 1)
+    with pytest.raises(PolicyError, match="demand: got nan"):
+        num_preprocessors(math.nan, 1.0, 1)
     with pytest.raises(PolicyError, match="demand: got -1"):
         num_preprocessors(-1.0, 1.0, 1)
     with pytest.raises(PolicyError, match=r"one preprocessor: got 0\.0"):

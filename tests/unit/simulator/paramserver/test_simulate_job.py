@@ -208,8 +208,8 @@ def test_data_blocks_push_together_as_far_as_they_push_the_same(growth: float, n
 
 
 def test_the_same_seed_gives_the_same_run() -> None:
-    job = job_of(None, compute_noise=0.3)
-    runs = [simulate_roles(replace(job, seed=seed), machines_of(5), 3, 2) for seed in (1, 1, 2)]
+    job, delays = job_of(None), Delays(send_s=0.01)
+    runs = [simulate_roles(replace(job, seed=seed), machines_of(5), 3, 2, delays) for seed in (1, 1, 2)]
     assert runs[0] == runs[1]
     assert runs[0].turns != runs[2].turns
 
@@ -281,7 +281,6 @@ def test_every_block_needs_an_owner(owners: tuple[list[int], list[int]], message
         {"first_push": {"other": (1.0,)}},
         {"first_push": {"model": ()}},
         {"first_growth": 1.5},
-        {"compute_noise": 1.0},
         {"num_data_blocks": 241},
         {"parameter_blocks": (0,)},
     ],
