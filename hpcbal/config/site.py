@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections.abc import Mapping
 from pathlib import Path
@@ -60,18 +61,10 @@ class SiteConfig(Section):
             venv: the environment if the file names none.
             options: options of this job, which come last and win.
         """
-        return SiteHabits(
-            account=self.account,
-            partition=self.partition,
-            modules=self.modules,
-            venv="" if self.container else self.venv or venv,
-            container=self.container,
-            launcher=self.launcher,
-            launcher_options=self.launcher_options,
-            options=(*self.options, *options),
-            before=self.before,
-            after=self.after,
-        )
+        values = {field.name: getattr(self, field.name) for field in dataclasses.fields(SiteHabits)}
+        values["venv"] = "" if self.container else self.venv or venv
+        values["options"] = (*self.options, *options)
+        return SiteHabits(**values)
 
 
 def site_file() -> Path:

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from hpcbal.config import ParamServerConfig
+from hpcbal.cluster.roles import LEAST_EXECUTORS
+from hpcbal.config import JobsConfig, ParamServerConfig
 from hpcbal.errors import InputError, PolicyError
 from hpcbal.policies.configuring import (
     Machine,
@@ -157,12 +158,15 @@ def _problem(config: ParamServerConfig, measured: MeasuredEpoch, num_executors: 
     )
 
 
-def default_executors(config: ParamServerConfig) -> int:
-    """How many executors to plan for if nobody says: one node's, those of `machines`, or the fewest."""
+def default_executors(config: ParamServerConfig | JobsConfig) -> int:
+    """Return how many executors to plan for if nobody says: one node's, those of the file, or the fewest."""
+    in_file = sum(machine.count for machine in config.machines)
+    if isinstance(config, JobsConfig):
+        return max(LEAST_EXECUTORS, in_file or sum(group.machines for group in config.schedule.groups or ()))
     if isinstance(config.slots.per_node, int):
         return config.slots.per_node
     fewest = sum(1 if count == "auto" else count for count in (config.workers, config.servers))
-    return max(fewest, sum(machine.count for machine in config.machines))
+    return max(fewest, in_file)
 
 
 def machines_of(

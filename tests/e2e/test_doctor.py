@@ -136,7 +136,7 @@ from hpcbal.doctor import local
 from hpcbal.cli import main
 sys.exit(main(["run", "run.yaml"]))
 """
-SLOW = 'local.short_computation_s = lambda: 1.3 if os.environ["OMPI_COMM_WORLD_RANK"] == "6" else 1.0'
+SLOW = 'local.short_computation_s = lambda: 3.0 if os.environ["OMPI_COMM_WORLD_RANK"] == "3" else 1.0'
 TINY = "local.shared_space = lambda path: dict(free_bytes=4096, total_bytes=65536, free_inodes=-1)"
 
 
@@ -148,9 +148,9 @@ def run_changed(folder: Path, count: int, change: str) -> subprocess.CompletedPr
 
 
 def test_preflight_names_a_slow_node_and_the_run_goes_on(tmp_path: Path) -> None:
-    done = run_changed(tmp_path, 9, SLOW)
+    done = run_changed(tmp_path, 6, SLOW)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "30 % slower than the median of 3 nodes" in done.stderr
+    assert "50 % slower than the median of 2 nodes" in done.stderr
     assert "preflight: no errors in shared memory, output" in done.stderr
 
 

@@ -107,31 +107,6 @@ if __name__ == "__main__":
 
 
 @pytest.mark.timeout(300)
-def test_a_run_is_stopped_and_the_same_call_continues_it(lab):
-    lab.configure(**ONE_SLOT)
-    text = (
-        LONG
-        + """
-    code = run.stop()
-    status = run.status()
-    print(code, run.wait(show=False), status["phase"], status["outcome"], flush=True)
-    again = hpcbal.run("run.yaml", set={"defaults.stop.max_epochs": 3, "dnns.a.stop.max_epochs": 400})
-    try:
-        again.wait(0.0, show=False)
-    except TimeoutError as error:
-        print(error)
-    print(again.stop(), hpcbal.load("out").wait(check=False))
-"""
-    )
-    done = lab.python("script.py", text).wait()
-    assert done.code == 0, done
-    lines = done.out.splitlines()
-    assert lines[:2] == ["training", "75 75 suspended suspended"]
-    assert lines[2] == "out: 'hpcbal run' still runs"
-    assert lines[3] == "75 75"
-
-
-@pytest.mark.timeout(300)
 @pytest.mark.parametrize("how", ["raises", "is killed", "is interrupted"])
 def test_a_run_does_not_outlive_its_script_and_loses_nothing(lab, how):
     lab.configure(**ONE_SLOT)
@@ -159,7 +134,7 @@ def test_a_run_does_not_outlive_its_script_and_loses_nothing(lab, how):
 
 
 @pytest.mark.timeout(300)
-def test_a_run_of_the_command_line_is_watched_stopped_and_continued_from_python(lab):
+def test_a_run_of_the_command_line_is_watched_stopped_continued_and_killed_from_python(lab):
     lab.configure(**ONE_SLOT)
     long = ("dnns.a.stop.max_epochs=400", "defaults.stop.max_epochs=3")
     running = lab.start("run", "run.yaml", *(word for each in long for word in ("--set", each)))
@@ -178,6 +153,13 @@ if __name__ == "__main__":
         values = yaml.safe_load(file)  # the same as a dict
     values["dnns"][0]["stop"]["max_epochs"] = 400
     again = hpcbal.run(values, resume=True)
+    try:
+        again.wait(0.0, show=False)
+    except TimeoutError as error:
+        print(error)
+    codes += [again.stop(), again.wait(show=False), hpcbal.load("out").wait(check=False)]
+    print(again.status()["phase"], again.status()["outcome"])
+    again = hpcbal.run(values, resume=True)
     while again.status()["phase"] != "training":
         time.sleep(0.02)
     codes.append(again.stop(kill=True))
@@ -186,10 +168,12 @@ if __name__ == "__main__":
 """
     done = lab.python("script.py", f"import json{text}").wait()
     assert done.code == 0, done
-    stopped, killed = json.loads((lab.folder / "codes.json").read_text())
-    assert (stopped, running.process.wait()) == (75, 75)
+    assert "out: 'hpcbal run' still runs\n" in done.out
+    assert "suspended suspended\n" in done.out
+    *stopped, killed = json.loads((lab.folder / "codes.json").read_text())
+    assert (stopped, running.process.wait()) == ([75, 75, 75, 75], 75)
     assert killed != 0
-    assert len(lab.events("run-started")) == 2
+    assert len(lab.events("run-started")) in (2, 3)  # the second one may be stopped before it is noted
 
 
 @pytest.mark.timeout(300)

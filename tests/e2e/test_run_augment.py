@@ -41,7 +41,7 @@ def test_the_example_trains(lab):
     ]
     config["defaults"]["stop"]["max_epochs"] = 2
     config["data"]["max_samples"] = 400
-    config["slots"] = {"per_node": 2}
+    config["slots"] = {"per_node": 1}
     config["schedule"] = {"paradigm": "independent"}  # each network is built once
     (lab.folder / "run.yaml").write_text(yaml.safe_dump(config))
     done = lab.start("run", "run.yaml", "--output", "out").wait(timeout_s=300)

@@ -4,32 +4,45 @@ from __future__ import annotations
 
 import json
 import signal
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
+from hpcbal.cli.main import main
 from hpcbal.planning.time_band import ASSUMED_STARTUP_S
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
+Plan = Callable[..., dict[str, Any]]
 
 
-def plan_of(lab: Any, history: Path, *arguments: str) -> dict[str, Any]:
-    done = lab.run("plan", "run.yaml", *arguments, "--json", HPCBAL_CALIBRATION=str(history))
-    assert done.code == 0, done
-    time: dict[str, Any] = json.loads(done.out)["time"]
-    return time
+@pytest.fixture
+def plan_of(lab: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Plan:
+    """`hpcbal plan` in the process of the test."""
+    monkeypatch.chdir(lab.folder)
+
+    def plan(history: Path, *arguments: str) -> dict[str, Any]:
+        monkeypatch.setenv("HPCBAL_CALIBRATION", str(history))
+        capsys.readouterr()
+        assert main(["plan", "run.yaml", *arguments, "--json"]) == 0
+        time: dict[str, Any] = json.loads(capsys.readouterr().out)["time"]
+        return time
+
+    return plan
 
 
 def lines_of(history: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in history.read_text(encoding="utf-8").splitlines()]
 
 
-def test_an_ensemble_that_was_stopped_and_resumed_counts_once(lab: Any, tmp_path: Path) -> None:
+def test_an_ensemble_that_was_stopped_and_resumed_counts_once(
+    lab: Any, plan_of: Plan, tmp_path: Path
+) -> None:
     history = tmp_path / "state" / "runs.jsonl"
     lab.configure(data={"dataset": "toys:points", "args": {"num_samples": 240}})
-    before = plan_of(lab, history, "--samples", "240")
+    before = plan_of(history, "--samples", "240")
     assert not before["band"]["is_calibrated"]
     first = lab.start(HPCBAL_CALIBRATION=str(history))
     first.until(lambda: lab.events("checkpoint-written"), "checkpoint")
@@ -53,14 +66,14 @@ def test_an_ensemble_that_was_stopped_and_resumed_counts_once(lab: Any, tmp_path
 
     with history.open("a", encoding="utf-8") as file:
         file.write((json.dumps(noted) + "\n") * 8)
-    after = plan_of(lab, history, "--samples", "240", "--set", "output.dir=other")
+    after = plan_of(history, "--samples", "240", "--set", "output.dir=other")
     assert after["band"]["num_runs"] == 9
     without_start_s = before["wall_time_s"] - ASSUMED_STARTUP_S
     assert after["wall_time_s"] == pytest.approx(without_start_s + noted["startup_s"])
     ratio = noted["active_s"] / (noted["predicted_s"] + noted["startup_s"])
     assert after["band"]["high_s"] == pytest.approx(after["wall_time_s"] * max(ratio, 1 / ratio))
 
-    learnt = plan_of(lab, history, "--samples", "240", "--set", "output.dir=other", "--learn-from", "out")
+    learnt = plan_of(history, "--samples", "240", "--set", "output.dir=other", "--learn-from", "out")
     assert learnt["wall_time_s"] == pytest.approx(after["wall_time_s"])
     assert "only 1 earlier run" in learnt["band"]["why"]
 
@@ -71,7 +84,7 @@ def test_an_ensemble_that_was_stopped_and_resumed_counts_once(lab: Any, tmp_path
 
 def test_a_directory_that_cannot_be_written_does_not_affect_the_run(lab: Any, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("", encoding="utf-8")
-    lab.configure(data={"dataset": "toys:points"})
+    lab.configure(data={"dataset": "toys:points"}, slots={"per_node": 1})
     done = lab.run(HPCBAL_CALIBRATION=str(tmp_path / "file" / "runs.jsonl"))
     assert done.code == 0, done
     assert "later plans do not learn what this run took" in done.err
@@ -79,7 +92,9 @@ def test_a_directory_that_cannot_be_written_does_not_affect_the_run(lab: Any, tm
 
 
 @pytest.mark.parametrize("kind", ["paramserver", "jobs"])
-def test_jobs_on_parameter_servers_note_what_their_file_predicts(lab: Any, tmp_path: Path, kind: str) -> None:
+def test_jobs_on_parameter_servers_note_what_their_file_predicts(
+    lab: Any, plan_of: Plan, tmp_path: Path, kind: str
+) -> None:
     job: dict[str, Any] = {
         "app": "hpcbal.paramserver.apps:NMF",
         "args": {"rank": 2, "access": "dense"},
@@ -103,6 +118,6 @@ def test_jobs_on_parameter_servers_note_what_their_file_predicts(lab: Any, tmp_p
     assert f"{'machine' if kind == 'jobs' else 'executor'}s computed in " in done.out
     (noted,) = lines_of(history)
     assert (noted["kind"], noted["num_slots"]) == (kind, 2)
-    planned = plan_of(lab, history, "--open-data", "--set", "output.dir=other")
+    planned = plan_of(history, "--open-data", "--set", "output.dir=other")
     assert planned["wall_time_s"] == pytest.approx(noted["predicted_s"] + noted["startup_s"])
     assert "only 1 earlier run of this kind" in planned["band"]["why"]

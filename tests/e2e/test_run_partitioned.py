@@ -8,7 +8,6 @@ from __future__ import annotations
 import re
 import signal
 from itertools import chain
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -17,7 +16,6 @@ from hpcbal.data.split import split_ids
 
 pytestmark = pytest.mark.e2e
 
-EXAMPLE = Path(__file__).parents[2] / "configs" / "partitioned.yaml"
 NUM_SAMPLES, NUM_TRAIN, NUM_RANKS = 120, 96, 3
 SEED, VALIDATION_FRACTION = 5, 0.2  # of the lab, and the default
 
@@ -52,14 +50,6 @@ def parts_of(lab, *, killed: bool = False) -> tuple[list[int], np.ndarray]:
     owner = arrays["partition/owner"]
     assert len(arrays["partition/drawn"]) == owner.max() + 1
     return np.bincount(owner[owner >= 0]).tolist(), owner
-
-
-def test_the_example_runs(lab):
-    done = lab.run("run", str(EXAMPLE), "--set", f"output.dir={lab.out}", "--set", "dnns.0.stop.max_epochs=4")
-    assert done.code == 0, done
-    last = lab.events("epoch-done")[-1]
-    assert last.facts.partition.migrations == 1
-    assert last.metrics["val_accuracy"] > 0.9
 
 
 def test_parts_lie_on_several_nodes(lab):
@@ -195,8 +185,8 @@ def test_more_slots_than_a_step_has_samples_are_refused(lab):
     sections["balance"] = {"policy": "even"}
     lab.configure(**sections)
     reported = "batch_size: got 2, allowed: at least 3 with data.access 'partitioned'"
-    done = lab.run_alone("validate", "run.yaml")
+    done = lab.run_here("validate", "run.yaml")
     assert done.code == 2, done
     assert re.search(rf"run.yaml:\d+: dnns.0.{reported}", done.err), done
     cut = ["--set", "slots.per_node=1", "--set", "slots.ranks_per_node=3"]
-    assert lab.run_alone("validate", "run.yaml", *cut).code == 0
+    assert lab.run_here("validate", "run.yaml", *cut).code == 0

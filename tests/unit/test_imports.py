@@ -409,7 +409,10 @@ def test_only_known_variables_can_be_read(monkeypatch: pytest.MonkeyPatch) -> No
         env.read("HPCBAL_OUPUT")
 
 
-def test_what_tensorflow_prints_when_it_starts_is_in_the_log_of_the_rank(tmp_path: Path) -> None:
+def test_keras_starts_quietly_in_a_rank_and_without_what_it_wraps(tmp_path: Path) -> None:
+    """Its output goes to the log of the rank. scikit-learn and matplotlib are a fifth of the files that
+    Keras opens; code of the user has them.
+    """
     log = tmp_path / "rank.log"
     program = (
         "import logging, os, sys\n"
@@ -423,21 +426,9 @@ def test_what_tensorflow_prints_when_it_starts_is_in_the_log_of_the_rank(tmp_pat
         "sys.meta_path.insert(0, Loud())\n"
         "import hpcbal.training.keras\n"
         "os.write(2, b'after it')\n"
-    )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120)
-    assert (done.returncode, done.stderr) == (0, "after it")
-    assert "from code in C" in log.read_text(encoding="utf-8")
-
-
-def test_keras_does_without_what_it_wraps_in_a_rank_but_user_code_does_not() -> None:
-    """scikit-learn and matplotlib are a fifth of the files that Keras opens."""
-    program = (
-        "import sys\n"
-        "from hpcbal.processes import remember_rank\n"
-        "remember_rank()\n"
-        "import hpcbal.training.keras\n"
         "assert 'keras' in sys.modules and not {'sklearn', 'matplotlib'} & set(sys.modules)\n"
         "import sklearn.base\n"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120)
-    assert done.returncode == 0, done.stderr
+    assert (done.returncode, done.stderr) == (0, "after it")
+    assert "from code in C" in log.read_text(encoding="utf-8")

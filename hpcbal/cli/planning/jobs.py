@@ -34,11 +34,10 @@ def answer(args: argparse.Namespace, config: JobsConfig, warn: Callable[[str], N
     """
     from hpcbal.cluster.roles import LEAST_EXECUTORS
     from hpcbal.errors import InputError
+    from hpcbal.planning.paramserver import default_executors
 
     refuse_what_is_for_ensembles(args, "describes parameter-server jobs")
-    in_groups = sum(group.machines for group in config.schedule.groups or ())
-    default = max(LEAST_EXECUTORS, sum(machine.count for machine in config.machines) or in_groups)
-    machines = max(LEAST_EXECUTORS, asked_for(args, config, default))
+    machines = max(LEAST_EXECUTORS, asked_for(args, config, default_executors(config)))
     if (problem := config.schedule.groups_problem(machines)) is not None:
         raise InputError(problem)
     jobs = [{"name": job.name, "app": job.app, "arrives_s": job.arrives_s} for job in config.jobs]

@@ -12,7 +12,6 @@ from typing import Any
 
 from hpcbal.cli.submitting.queue import (
     JobInQueue,
-    ask_for,
     jobs_in_queue,
     line_of,
     original_of,
@@ -66,21 +65,23 @@ def act_on(phase: Phase, *, at_once: bool) -> Act:
 
 @dataclass(frozen=True, slots=True)
 class Cancelled:
-    """A job, and what was done to it.
+    """A path that was given, and what was done to a job there.
 
     Attributes:
-        directory: output directory of its run.
-        job: the job as it was when it was looked at last.
+        directory: the path.
+        job: the job as it was when it was looked at last; None: there is none.
         act: what was done.
-        problem: why that may have had no effect; empty if the scheduler took it.
+        problem: why that may have had no effect, or why there is no job; empty if the scheduler took it.
         unmarked: why it could not be noted that the job does not come back; empty if it was.
+        is_file: whether the path is a file, such as one between the directories of `runs/*`.
     """
 
     directory: Path
-    job: JobInQueue
-    act: Act
+    job: JobInQueue | None = None
+    act: Act = Act.NOTHING
     problem: str = ""
     unmarked: str = ""
+    is_file: bool = False
 
     def line(self, now_s: float) -> str:
         """Describe it for people.
@@ -88,6 +89,8 @@ class Cancelled:
         Args:
             now_s: the time, in seconds of the Unix epoch.
         """
+        if self.job is None:
+            return self.problem
         if self.job.phase is Phase.UNKNOWN:
             then = "it does not come back once it has stopped"
             then = then if self.job.record.id else "it ends when it starts"
@@ -103,46 +106,25 @@ class Cancelled:
     @property
     def comes_back(self) -> bool:
         """Return whether a job that was asked to stop may not do so, or come back."""
-        watches = SYSTEMS[self.job.record.system].watches if self.act is Act.STOP else False
-        return self.act is Act.STOP and bool(self.unmarked) and (watches or self.job.record.max_restarts > 0)
+        if self.job is None or self.act is not Act.STOP or not self.unmarked:
+            return False
+        return SYSTEMS[self.job.record.system].watches or self.job.record.max_restarts > 0
 
     @property
     def has_failed(self) -> bool:
-        """Return whether the job may go on."""
-        return bool(self.problem) or self.comes_back or self.job.phase is Phase.UNKNOWN
+        """Return whether the job may go on, or there should have been one."""
+        is_unknown = self.job is not None and self.job.phase is Phase.UNKNOWN
+        return not self.is_file and (bool(self.problem) or self.comes_back or is_unknown)
 
     def values(self) -> dict[str, Any]:
         """Return it as plain values, for `--json`."""
-        problem = self.problem or self.job.state.problem or (self.unmarked if self.comes_back else "")
+        unknown = "" if self.job is None else self.job.state.problem
         return {
             "directory": str(self.directory),
             "action": self.act.value,
-            "problem": problem,
-            "job": values_of(self.job),
+            "problem": self.problem or unknown or (self.unmarked if self.comes_back else ""),
+            "job": None if self.job is None else values_of(self.job),
         }
-
-
-@dataclass(frozen=True, slots=True)
-class NoJob:
-    """A path that was given, and has no batch job.
-
-    Attributes:
-        directory: the path.
-        problem: why not.
-        has_failed: whether that is an error; a file between directories (`runs/*`) is none.
-    """
-
-    directory: Path
-    problem: str
-    has_failed: bool
-
-    def line(self, now_s: float) -> str:
-        """Describe it for people."""
-        return self.problem
-
-    def values(self) -> dict[str, Any]:
-        """Return it as plain values, for `--json`."""
-        return {"directory": str(self.directory), "action": "nothing", "problem": self.problem, "job": None}
 
 
 def cancel(
@@ -151,7 +133,7 @@ def cancel(
     at_once: bool = False,
     run: Run = ask_patiently,
     sleep: Callable[[float], None] = time.sleep,
-) -> list[Cancelled | NoJob]:
+) -> list[Cancelled]:
     """Cancel the jobs of runs that wait or run; what fails for one does not keep it from the others.
 
     A job that was about to come back when it was asked to stop is removed by a second look.
@@ -163,31 +145,33 @@ def cancel(
         sleep: waits for so many seconds.
     """
     records: list[tuple[Path, BatchRecord]] = []
-    others: list[NoJob] = []
+    others: list[Cancelled] = []
     for directory in directories:
         try:
             records += [(directory, record) for record in _records(directory)]
         except HpcbalError as error:
-            others.append(NoJob(directory, str(error), has_failed=True))
+            others.append(Cancelled(directory, problem=str(error)))
         except NotADirectoryError:
-            others.append(NoJob(directory, f"{directory}: is a file, and has no job", has_failed=False))
+            problem = f"{directory}: is a file, and has no job"
+            others.append(Cancelled(directory, problem=problem, is_file=True))
     asked = jobs_in_queue(records, run)
-    jobs = [(directory, job) for (directory, _), job in zip(records, asked, strict=True)]
-    unmarked = [_mark(directory, job) for directory, job in jobs]  # all, before any is asked to stop
+    unmarked = [  # all, before any is asked to stop
+        _mark(directory, job) for (directory, _), job in zip(records, asked, strict=True)
+    ]
     found = [
         replace(_cancelled(directory, job, run, at_once=at_once), unmarked=problem)
-        for (directory, job), problem in zip(jobs, unmarked, strict=True)
+        for (directory, _), job, problem in zip(records, asked, unmarked, strict=True)
     ]
     if any(each.act is Act.STOP or each.problem for each in found):
         sleep(SECOND_LOOK_S)
-        seen = [each for each in found if _needs_look(each)]
-        now = dict(zip(map(id, seen), ask_for([each.job.record for each in seen], run), strict=True))
-        found = [_looked_again(each, now[id(each)], run) if id(each) in now else each for each in found]
-    last = {directory: job.record.key for directory, job in jobs}
+        seen = [index for index, each in enumerate(found) if _needs_look(each)]
+        for index, job in zip(seen, jobs_in_queue([records[index] for index in seen], run), strict=True):
+            found[index] = _looked_again(found[index], job, run)
+    last = {directory: record.key for directory, record in records}
     shown = [
         each
-        for each in found
-        if each.act is not Act.NOTHING or each.has_failed or each.job.record.key == last[each.directory]
+        for each, (directory, record) in zip(found, records, strict=True)
+        if each.act is not Act.NOTHING or each.has_failed or record.key == last[directory]
     ]
     return [*shown, *others]
 

@@ -11,10 +11,10 @@ from hpcbal.cli.options import print_warning
 from hpcbal.cli.planning.outlook import Sources, largest_that_keeps, outlook_of
 from hpcbal.cli.submitting.tasks import Task
 from hpcbal.cluster.launch_line import slots_on_cores
-from hpcbal.cluster.roles import LEAST_EXECUTORS, num_ranks_needed
+from hpcbal.cluster.roles import num_ranks_needed
 from hpcbal.cluster.systems.job import LEAD_S
 from hpcbal.cluster.walltime import WALLTIME_MARGIN_S
-from hpcbal.config import EnsembleConfig, JobsConfig, ParamServerConfig
+from hpcbal.config import EnsembleConfig, JobsConfig
 from hpcbal.config.load import AnyConfig
 from hpcbal.config.schema.ensemble import EnsembleSlotsConfig
 from hpcbal.config.site import SiteConfig, site_file
@@ -171,10 +171,13 @@ def _ranks(num_nodes: int, config: AnyConfig, site: SiteConfig) -> tuple[int, in
         return per_node, num_ranks_needed(per_node, num_preprocessors), min(gpus, wanted), why
     if isinstance(per_node, int):
         return per_node, per_node + 1, 0, f"ranks on each node: slots.per_node {per_node} + 1"
-    others, is_fixed = _executors(config)
+    from hpcbal.planning.paramserver import default_executors
+
+    others = default_executors(config)
     ranks = math.ceil((others + 1) / num_nodes)
     most = math.ceil((others + 1) / ranks)
-    if is_fixed and most < num_nodes:
+    names_machines = config.machines or (isinstance(config, JobsConfig) and config.schedule.groups)
+    if names_machines and most < num_nodes:
         raise InputError(
             f"--nodes: got {num_nodes}, allowed: at most {most}, because 1 master and "
             f"{count_text(others, 'executor')} leave the others empty; or describe more machines"
@@ -202,14 +205,3 @@ def _slots_on_cores(site: SiteConfig, num_preprocessors: int) -> int:
     # A batch system gives each rank a core of its own, unlike a machine on which ranks share cores.
     beside = num_ranks_needed(0, num_preprocessors)
     return max(1, min(slots_on_cores(site.cores_per_node, num_preprocessors), site.cores_per_node - beside))
-
-
-def _executors(config: ParamServerConfig | JobsConfig) -> tuple[int, bool]:
-    """Return how many executors to ask for, and whether the configuration leaves no use for more."""
-    in_file = sum(machine.count for machine in config.machines)
-    if isinstance(config, ParamServerConfig):
-        from hpcbal.planning.paramserver import default_executors
-
-        return default_executors(config), in_file > 0
-    in_groups = sum(group.machines for group in config.schedule.groups or ())
-    return max(LEAST_EXECUTORS, in_file or in_groups), (in_file or in_groups) > 0

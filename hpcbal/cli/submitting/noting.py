@@ -8,26 +8,17 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
+from typing import TypeAlias
 
 from hpcbal.cluster.systems import SYSTEMS
 from hpcbal.errors import InputError, OutputError
 from hpcbal.telemetry.files.atomic_file import output_error, remove_quietly
 from hpcbal.telemetry.files.batch_jobs import BatchRecord, append_batch_job, note_over, read_batch_jobs
 
-
-@dataclass(frozen=True, slots=True)
-class Intent:
-    """A job that is about to be submitted.
-
-    Attributes:
-        output: the output directory of its run.
-        record: the job, without a number.
-    """
-
-    output: Path
-    record: BatchRecord
+Intent: TypeAlias = tuple[Path, BatchRecord]
+"""The output directory of a run, and its job, which is about to be submitted and has no number yet."""
 
 
 def keys_of(output: Path) -> frozenset[str]:
@@ -48,17 +39,14 @@ def note_intents(intents: Sequence[Intent], seen: Mapping[Path, Set[str]]) -> No
     """
     noted: list[Intent] = []
     try:
-        for intent in intents:
-            append_batch_job(intent.output, intent.record)
-            noted.append(intent)
-            keys = [record.key for record in read_batch_jobs(intent.output)]
-            if (
-                intent.record.key not in keys
-                or set(keys[: keys.index(intent.record.key)]) - seen[intent.output]
-            ):
+        for output, record in intents:
+            append_batch_job(output, record)
+            noted.append((output, record))
+            keys = [each.key for each in read_batch_jobs(output)]
+            if record.key not in keys or set(keys[: keys.index(record.key)]) - seen[output]:
                 raise InputError(
-                    f"{intent.output}: another job was submitted for it just now; see 'hpcbal status', and "
-                    "submit again"
+                    f"{output}: another job was submitted for it just now; see 'hpcbal status', and submit "
+                    "again"
                 )
     except BaseException:
         withdraw(noted)
@@ -67,9 +55,9 @@ def note_intents(intents: Sequence[Intent], seen: Mapping[Path, Set[str]]) -> No
 
 def withdraw(intents: Sequence[Intent]) -> None:
     """Forget jobs that were not submitted; where that cannot be noted, their numbers stay unknown."""
-    for intent in intents:
+    for output, record in intents:
         with contextlib.suppress(OutputError):
-            note_over(intent.output, [intent.record.key])
+            note_over(output, [record.key])
 
 
 def numbered(record: BatchRecord, number: str) -> BatchRecord:

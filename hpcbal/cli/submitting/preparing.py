@@ -209,9 +209,8 @@ def _end_of_earlier(
     """
     noted = [(output, record) for output in outputs for record in unsettled_jobs(output)]
     found: dict[Path, list[JobInQueue]] = {}
-    for (output, _), job in zip(
-        noted, jobs_in_queue(noted, within(TIMEOUT_S), notes=not is_dry), strict=True
-    ):
+    asked = jobs_in_queue(noted, within(TIMEOUT_S), notes=not is_dry)
+    for (output, _), job in zip(noted, asked, strict=True):
         found.setdefault(output, []).append(job)
     _warn_of_unknown(found)
     tasks = range(1, len(outputs) + 1)
@@ -276,7 +275,10 @@ def _refuse_second(
     if not returning and (not others or (len(others) < len(live) and not is_array)):
         return [job.record.id for job in others]
     job = (returning or others)[-1]
-    before = "" if returning else f"start the new job behind it with --after {job.record.id}, "
+    behind = (
+        "array behind its jobs with --after" if is_array else f"job behind it with --after {job.record.id}"
+    )
+    before = "" if returning else f"start the new {behind}, "
     _refuse(
         f"{output}: its job {job.record.id} is {job.phase.value}; {before}wait for its end, cancel it with "
         f"{cancel}, or choose another directory with --output",

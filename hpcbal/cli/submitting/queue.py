@@ -89,42 +89,6 @@ def within(limit_s: float, clock: Callable[[], float] = time.monotonic) -> Run:
     return run
 
 
-def ask_for(records: Sequence[BatchRecord], run: Run | None = None) -> list[JobInQueue]:
-    """Return the states of batch jobs, in their order; each system is asked for all of its jobs at once.
-
-    One that the system of this machine has forgotten, as was noted, is not asked for.
-
-    Args:
-        records: how they were submitted.
-        run: runs a command of a scheduler; None: all questions together may take ANSWER_S.
-    """
-    run = within(ANSWER_S) if run is None else run
-    states: dict[tuple[str, str], QueueState] = {}
-    problems: dict[str, str] = {}
-    for name in dict.fromkeys(record.system for record in records):
-        if name not in SYSTEMS:
-            problems[name] = f"this hpcbal knows no batch system {name!r}"
-            continue
-        some = [record for record in records if record.system == name and not _is_gone_here(record)]
-        ids = list(dict.fromkeys(record.id for record in some if record.id))
-        if not ids:
-            continue
-        try:
-            states.update(((name, job), state) for job, state in SYSTEMS[name].ask(ids, run).items())
-        except ClusterError as error:
-            problems[name] = str(error)
-    return [
-        JobInQueue(
-            record,
-            GONE
-            if _is_gone_here(record)
-            else states.get((record.system, record.id))
-            or QueueState(Phase.UNKNOWN, problem=problems.get(record.system, "") or _doubt(record)),
-        )
-        for record in records
-    ]
-
-
 def _is_gone_here(record: BatchRecord) -> bool:
     return platform.node() in record.gone_at
 
@@ -142,20 +106,41 @@ def _doubt(record: BatchRecord) -> str:
 def jobs_in_queue(
     records: Sequence[tuple[Path, BatchRecord]], run: Run | None = None, *, notes: bool = True
 ) -> list[JobInQueue]:
-    """Return batch jobs with their states, and note those that the scheduler of this machine has forgotten.
+    """Return batch jobs with their states; each system is asked for all of its jobs at once.
+
+    One that the system of this machine has forgotten is noted, and not asked for again.
 
     Args:
         records: the output directory of each job, and how it was submitted.
-        run: see `ask_for`.
+        run: runs a command of a scheduler; None: all questions together may take ANSWER_S.
         notes: whether something may be written.
     """
-    jobs = ask_for([record for _, record in records], run)
+    run = within(ANSWER_S) if run is None else run
+    states: dict[tuple[str, str], QueueState] = {}
+    problems: dict[str, str] = {}
+    to_ask = [record for _, record in records if not _is_gone_here(record)]
+    for name in dict.fromkeys(record.system for record in to_ask):
+        if name not in SYSTEMS:
+            problems[name] = f"this hpcbal knows no batch system {name!r}"
+            continue
+        ids = list(dict.fromkeys(record.id for record in to_ask if record.system == name and record.id))
+        try:
+            found = SYSTEMS[name].ask(ids, run) if ids else {}
+        except ClusterError as error:
+            problems[name] = str(error)
+        else:
+            states |= {(name, job): state for job, state in found.items()}
+    jobs = []
     gone: dict[Path, list[str]] = {}
-    for (directory, record), job in zip(records, jobs, strict=True):
-        is_old = time.time() - record.submitted_s > SURE_S
-        if notes and job.phase is Phase.GONE and is_old and not _is_gone_here(record):
+    for directory, record in records:
+        is_known = _is_gone_here(record)
+        state = (GONE if is_known else states.get((record.system, record.id))) or QueueState(
+            Phase.UNKNOWN, problem=problems.get(record.system) or _doubt(record)
+        )
+        jobs.append(JobInQueue(record, state))
+        if state.phase is Phase.GONE and not is_known and time.time() - record.submitted_s > SURE_S:
             gone.setdefault(directory, []).append(record.key)
-    for directory, keys in gone.items():
+    for directory, keys in gone.items() if notes else ():
         with contextlib.suppress(OutputError):  # somebody else's run
             note_gone(directory, keys, platform.node())
     return jobs
@@ -280,7 +265,7 @@ class QueueWatch:
     Attributes:
         directory: output directory of the run.
         interval_s: seconds between two questions.
-        run: see `ask_for`.
+        run: see `jobs_in_queue`.
         clock: seconds that only grow.
     """
 

@@ -44,8 +44,8 @@ def _shown(made: Submission) -> Answer:
 def _submitted(made: Submission) -> Answer:
     system, job = made.system, made.job
     intents = [_intent(made, output, task) for output, task in zip(made.outputs, job.tasks, strict=True)]
-    for intent in intents:
-        make_output(intent.output)
+    for output in made.outputs:
+        make_output(output)
     make_own_directory(made.folder)
     values: dict[str, Any] = {**_facts(made), "script": os.path.abspath(made.script)}
     lines: list[str] = []
@@ -96,12 +96,12 @@ def _numbers(
         some = intents[len(own) : len(own) + each]
         if not answered.number:
             withdraw(intents[len(own) + (each if answered.may_be_queued else 0) :])
-            raise ClusterError(_refusal(made, answered, ids, some[0].output))
+            raise ClusterError(_refusal(made, answered, ids, some[0][0]))
         ids.append(answered.number)
         numbers = [system.task(ids[-1], n + 1) for n in range(each)] if made.job.is_array else ids[-1:]
-        for intent, number in zip(some, numbers, strict=True):
+        for (output, record), number in zip(some, numbers, strict=True):
             try:
-                append_batch_job(intent.output, numbered(intent.record, number))
+                append_batch_job(output, numbered(record, number))
             except OutputError as error:
                 raise OutputError(
                     f"job {ids[-1]} is submitted to {system.title}, but not noted: {error}"
@@ -147,7 +147,7 @@ def _submit_comparison(
 
 
 def _intent(made: Submission, output: Path, task: tuple[str, ...]) -> Intent:
-    return Intent(
+    return (
         output,
         BatchRecord(
             system=made.system.name,

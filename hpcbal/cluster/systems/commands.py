@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from hpcbal.cluster.systems.job import Command, Done
+from hpcbal.cluster.systems.job import OF_ARRAYS, OF_THIS_JOB, Command, Done
 from hpcbal.errors import ClusterError
 
 TIMEOUT_S = 120.0
@@ -27,10 +27,6 @@ _LOOK_S = 0.2
 _NOT_SURE = re.compile(r"time(d)?[ -]?out|connection (reset|lost|closed)|no response", re.IGNORECASE)
 """In refusals of schedulers that may have taken the job: `Socket timed out on send/recv operation`."""
 
-_OF_THIS_JOB = ("HPCBAL_CHAIN", "HPCBAL_END_FILE", "HPCBAL_END_TIME", "HPCBAL_TASK", "SLURM_RESTART_COUNT")
-_OF_ARRAYS = "SLURM_ARRAY_"
-"""Variables of a job: one that is submitted from inside it inherits them, and would take them for its own."""
-
 
 def run_command(command: Command, timeout_s: float = TIMEOUT_S) -> Done:
     """Run a scheduler's command other than a submission; its answer is in English.
@@ -42,25 +38,13 @@ def run_command(command: Command, timeout_s: float = TIMEOUT_S) -> Done:
     Raises:
         ClusterError: if it is not here, or does not answer.
     """
-    name = command.words[0]
-    try:
-        done = subprocess.run(
-            command.words,
-            input=command.stdin or "",
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=timeout_s,
-            env={**os.environ, "LC_ALL": "C", **command.environ},
-            check=False,
-        )
-    except OSError as error:
-        raise _not_started(name, error) from error
-    except subprocess.TimeoutExpired:
+    done, has_ended = _done(command, {**os.environ, "LC_ALL": "C"}, timeout_s)
+    if not has_ended:
         raise ClusterError(
-            f"{name}: no answer within {timeout_s:.0f} s; the scheduler is busy or down, try again later"
-        ) from None
-    return Done(done.returncode, done.stdout, done.stderr)
+            f"{command.words[0]}: no answer within {timeout_s:.0f} s; the scheduler is busy or down, try "
+            "again later"
+        )
+    return done
 
 
 def _without_job(environ: Mapping[str, str]) -> dict[str, str]:
@@ -68,7 +52,7 @@ def _without_job(environ: Mapping[str, str]) -> dict[str, str]:
     return {
         name: value
         for name, value in environ.items()
-        if name not in _OF_THIS_JOB and not name.startswith(_OF_ARRAYS)
+        if name not in OF_THIS_JOB and not name.startswith(OF_ARRAYS)
     }
 
 
@@ -109,28 +93,16 @@ def submit(
         is_interrupted: whether the user wants to go; the answer is then awaited for PATIENCE_S only.
         timeout_s: seconds that the answer may take, > 0.
     """
-    name = command.words[0]
+    name, begun_s = command.words[0], time.monotonic()
     try:
-        process = _started(command)
+        done, has_ended = _done(command, _without_job(os.environ), timeout_s, is_interrupted)
     except ClusterError as error:
         return Answered(problem=str(error))
-    begun_s, is_leaving = time.monotonic(), False
-    end_s = begun_s + timeout_s
-    while True:
-        with contextlib.suppress(subprocess.TimeoutExpired):  # then it is still at work
-            printed, said = process.communicate(timeout=_LOOK_S)
-            break
-        if is_interrupted() and not is_leaving:
-            is_leaving, end_s = True, min(end_s, time.monotonic() + PATIENCE_S)
-        if time.monotonic() >= end_s:
-            printed, said = _ended(process)
-            if found := number(printed):  # for example with an option that waits for the end of the job
-                return Answered(found)
-            waited = f"no answer within {time.monotonic() - begun_s:.0f} s"
-            return Answered(problem=f"{name}: {waited}", may_be_queued=True)
-    if found := number(printed):
+    if found := number(done.stdout):  # also of one that waits for the end of the job, for example
         return Answered(found)
-    done = Done(process.returncode, printed, said)
+    if not has_ended:
+        waited = f"no answer within {time.monotonic() - begun_s:.0f} s"
+        return Answered(problem=f"{name}: {waited}", may_be_queued=True)
     if not done.code:
         problem = f"{name} has ended well, but printed no number of a job: {done.said!r}"
         return Answered(problem=problem, may_be_queued=True)
@@ -141,7 +113,36 @@ def submit(
     )
 
 
-def _started(command: Command) -> subprocess.Popen[str]:
+def _done(
+    command: Command,
+    environ: Mapping[str, str],
+    timeout_s: float,
+    is_interrupted: Callable[[], bool] = lambda: False,
+) -> tuple[Done, bool]:
+    """Run a command; return what it has printed, and whether it has ended by itself.
+
+    Raises:
+        ClusterError: if it cannot be started.
+    """
+    process = _started(command, environ)
+    end_s, is_leaving = time.monotonic() + timeout_s, False
+    try:
+        while True:
+            left_s = max(0.0, end_s - time.monotonic())
+            with contextlib.suppress(subprocess.TimeoutExpired):  # then it is still at work
+                printed, said = process.communicate(timeout=min(_LOOK_S, left_s))
+                return Done(process.returncode, printed, said), True
+            if is_interrupted() and not is_leaving:
+                is_leaving, end_s = True, min(end_s, time.monotonic() + PATIENCE_S)
+            if time.monotonic() >= end_s:
+                return Done(127, *_ended(process)), False
+    except BaseException:
+        _ended(process)
+        raise
+
+
+def _started(command: Command, environ: Mapping[str, str]) -> subprocess.Popen[str]:
+    name = command.words[0]
     try:
         # A file, not a pipe: the command reads it as slowly as it likes, and nobody has to feed it.
         with tempfile.TemporaryFile() as given:
@@ -154,11 +155,16 @@ def _started(command: Command) -> subprocess.Popen[str]:
                 stderr=subprocess.PIPE,
                 text=True,
                 errors="replace",
-                env={**_without_job(os.environ), **command.environ},
+                env={**environ, **command.environ},
                 process_group=0,
             )
+    except FileNotFoundError as error:
+        raise ClusterError(
+            f"{name}: no such command on PATH; run hpcbal where jobs are submitted, or load the module of "
+            "the batch system"
+        ) from error
     except OSError as error:
-        raise _not_started(command.words[0], error) from error
+        raise ClusterError(f"{name}: cannot be started: {error.strerror or error}") from error
 
 
 def _ended(process: subprocess.Popen[str]) -> tuple[str, str]:
@@ -170,15 +176,6 @@ def _ended(process: subprocess.Popen[str]) -> tuple[str, str]:
     except subprocess.TimeoutExpired as error:  # a process that has left the group holds the pipe
         printed = error.stdout or b""
         return printed.decode(errors="replace") if isinstance(printed, bytes) else printed, ""
-
-
-def _not_started(name: str, error: OSError) -> ClusterError:
-    if isinstance(error, FileNotFoundError):
-        return ClusterError(
-            f"{name}: no such command on PATH; run hpcbal where jobs are submitted, or load the module of "
-            "the batch system"
-        )
-    return ClusterError(f"{name}: cannot be started: {error.strerror or error}")
 
 
 class HeldSignals:

@@ -8,17 +8,14 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from hpcbal.cluster.systems.job import (
-    GONE,
     BatchJob,
     Command,
     Phase,
     QueueState,
     Run,
     System,
-    checked,
-    is_forgotten,
+    answers,
     moment_s,
-    not_understood,
     part,
 )
 from hpcbal.cluster.systems.script import directives, long_options, site_options
@@ -82,24 +79,23 @@ def ask(jobs: Sequence[str], run: Run) -> dict[str, QueueState]:
     Raises:
         ClusterError: if Flux cannot be asked.
     """
-    states = {}
+    states: dict[str, QueueState] = {}
     for job in jobs:
         asked = question([job])
-        done = checked(asked, run(asked))
-        states[job] = GONE if is_forgotten(done) else state_of_jobs(done.stdout)
+        states |= answers([job], asked, run(asked), read)
     return states
 
 
-def state_of_jobs(printed: str) -> QueueState:
+def read(printed: str) -> dict[str, QueueState]:
     """Read what `flux jobs --json` prints of one job; keys that are not known yet are not there."""
     try:
         job = json.loads(printed)
         phase = _PHASE_OF[job["state"]]
     except (ValueError, KeyError, TypeError, RecursionError):
-        return not_understood(printed)
+        return {}
     scheduler = part(part(job, "annotations"), "sched")
     ends = job.get("expiration") if phase is Phase.RUNNING else job.get("t_inactive")
-    return QueueState(
+    state = QueueState(
         phase,
         str(job.get("result") or job["state"]),
         reason=_reason(job, scheduler) if phase is not Phase.RUNNING else "",
@@ -108,6 +104,7 @@ def state_of_jobs(printed: str) -> QueueState:
         exit_code=_exit_code(job.get("returncode")) if phase is Phase.ENDED else None,
         nodes=str(job.get("nodelist", "")),
     )
+    return {str(job.get("id", "")): state}
 
 
 def _reason(job: Mapping[str, Any], scheduler: Mapping[str, Any]) -> str:
@@ -146,7 +143,7 @@ FLUX = System(
     number=number,
     task=lambda job, task: job,
     question=question,
-    state_of=state_of_jobs,
+    read=read,
     ask=ask,
     cancel=lambda jobs: Command(("flux", "cancel", *jobs)),
     numbers=("num_nodes", "ranks_per_node"),

@@ -16,6 +16,11 @@ MOST_RESTARTS = 50
 """In the scripts that are shipped: stop to start a job again that never finishes."""
 
 
+OF_THIS_JOB = ("HPCBAL_CHAIN", "HPCBAL_END_FILE", "HPCBAL_END_TIME", "HPCBAL_TASK", "SLURM_RESTART_COUNT")
+OF_ARRAYS = "SLURM_ARRAY_"
+"""Variables of a job: one that is submitted from inside it inherits them, and would take them for its own."""
+
+
 @dataclass(frozen=True, slots=True)
 class SiteHabits:
     """The parts of a job script that are the same for all jobs of a site.
@@ -210,15 +215,36 @@ def is_forgotten(done: Done) -> bool:
     return done.code != 0 and _UNKNOWN_JOB.search(f"{done.stderr}\n{done.stdout}") is not None
 
 
-def checked(command: Command, done: Done) -> Done:
-    """Return the answer about a job, if it is one: a job that is not known is an answer, too.
+def answers(
+    jobs: Sequence[str], command: Command, done: Done, read: Callable[[str], Mapping[str, QueueState]]
+) -> dict[str, QueueState]:
+    """Return the states of jobs by the answer to a question about all of them.
+
+    Args:
+        jobs: their identifiers.
+        command: the question.
+        done: the answer; that a job is not known is one, too.
+        read: finds the states in it, by job.
 
     Raises:
         ClusterError: if the scheduler could not be asked.
     """
     if done.code and not is_forgotten(done):
-        raise ClusterError(f"{command.words[0]} has ended with {done.code}: {done.said}")
-    return done
+        raise ClusterError(refusal(command, done))
+    shown = read(done.stdout)
+    otherwise = not_understood(done.stdout)
+    if len(jobs) == 1:
+        return {jobs[0]: next(iter(shown.values()), GONE if done.code else otherwise)}
+    forgotten = set(re.findall(r"[^\s<>]+", done.stderr)) if done.code else set()
+    return {
+        job: shown.get(job) or (GONE if forgotten & {job, job.partition("[")[0]} else otherwise)
+        for job in jobs
+    }
+
+
+def refusal(command: Command, done: Done) -> str:
+    """Return a sentence about a command that has failed."""
+    return f"{command.words[0]} has ended with {done.code}: {done.said}"
 
 
 Run: TypeAlias = Callable[[Command], Done]
@@ -260,7 +286,7 @@ class System:
         number: finds the identifier of the job in what such a command has printed; empty if it is not there.
         task: returns the identifier of a task of an array, by that of the array and the number from 1.
         question: returns the command that shows jobs.
-        state_of: returns the state of a job by what that command prints about it.
+        read: returns the states of jobs by what that command prints.
         ask: returns the state of each job.
         cancel: returns the command that cancels jobs at once.
         signal: returns the command that sends USR2 to the script of a job, which then stops cleanly; None:
@@ -288,7 +314,7 @@ class System:
     number: Callable[[str], str]
     task: Callable[[str, int], str]
     question: Callable[[Sequence[str]], Command]
-    state_of: Callable[[str], QueueState]
+    read: Callable[[str], Mapping[str, QueueState]]
     ask: Callable[[Sequence[str], Run], dict[str, QueueState]]
     cancel: Callable[[Sequence[str]], Command]
     signal: Callable[[str], Command] | None = None
@@ -298,3 +324,7 @@ class System:
     own_options: Mapping[str, str] = field(default_factory=dict)
     queue: str = ""
     code_to_end: Callable[[BatchJob], int] = lambda job: 75
+
+    def state_of(self, printed: str) -> QueueState:
+        """Return the state of the first job that the answer to `question` describes."""
+        return next(iter(self.read(printed).values()), not_understood(printed))

@@ -7,15 +7,13 @@ import time
 from collections.abc import Sequence
 
 from hpcbal.cluster.systems.job import (
-    GONE,
     BatchJob,
     Command,
     Phase,
     QueueState,
     Run,
     System,
-    checked,
-    is_forgotten,
+    answers,
     moment_s,
     not_understood,
 )
@@ -94,27 +92,24 @@ def ask(jobs: Sequence[str], run: Run) -> dict[str, QueueState]:
         ClusterError: if LSF cannot be asked.
     """
     asked = question(jobs)
-    done = checked(asked, run(asked))
-    lines: dict[str, str] = {}
-    for line in done.stdout.splitlines():
-        number, index = ([*map(str.strip, line.split("|")), "", ""])[:2]
-        lines[f"{number}[{index}]" if index not in ("", "-", "0") else number] = line
-    forgotten = set(re.findall(r"<(\d+(?:\[\d+\])?)>", done.stderr)) if is_forgotten(done) else set()
-    return {
-        job: GONE
-        if job not in lines and forgotten & {job, job.partition("[")[0]}
-        else state_of_bjobs(lines.get(job, ""))
-        for job in jobs
-    }
+    return answers(jobs, asked, run(asked), read)
 
 
-def state_of_bjobs(printed: str) -> QueueState:
-    """Read the line of a job, as `question` asks for it; what is left of its time counts from now."""
-    fields = ["" if field.strip() == "-" else field.strip() for field in printed.split("|")]
+def read(printed: str) -> dict[str, QueueState]:
+    """Read the lines for which `question` asks; what is left of the time of a job counts from now."""
+    states: dict[str, QueueState] = {}
+    for line in printed.splitlines():
+        number, index = ([*map(str.strip, line.split("|")), ""])[:2]
+        states[f"{number}[{index}]" if index not in ("", "-", "0") else number] = _state(line, time.time())
+    return states
+
+
+def _state(line: str, now_s: float) -> QueueState:
+    fields = ["" if field.strip() == "-" else field.strip() for field in line.split("|")]
     if len(fields) != 8 or fields[2] not in _PHASE_OF:
-        return not_understood(printed)
+        return not_understood(line)
     _, _, word, code, reason, left, nodes, submitted = fields
-    now_s, phase = time.time(), _PHASE_OF[word]
+    phase = _PHASE_OF[word]
     ended = 0 if word == "DONE" else int(code) if code.isdecimal() and len(code) < 10 else None
     time_left = re.match(r"(\d{1,9}):(\d{1,9})", left)
     return QueueState(
@@ -163,7 +158,7 @@ LSF = System(
     number=number,
     task=lambda job, task: f"{job}[{task}]",
     question=question,
-    state_of=state_of_bjobs,
+    read=read,
     ask=ask,
     cancel=lambda jobs: Command(("bkill", *jobs)),
     signal=lambda job: Command(("bkill", "-s", "USR2", job)),

@@ -10,7 +10,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from hpcbal.cluster.systems.job import (
-    GONE,
     BatchJob,
     Command,
     Phase,
@@ -18,8 +17,7 @@ from hpcbal.cluster.systems.job import (
     Run,
     SiteFacts,
     System,
-    checked,
-    is_forgotten,
+    answers,
     moment_s,
     not_understood,
     part,
@@ -97,23 +95,11 @@ def ask(jobs: Sequence[str], run: Run) -> dict[str, QueueState]:
     if done.code and "maintain job history" in done.stderr:
         asked = question(jobs)
         done = run(asked)
-    shown = _jobs_of_qstat(checked(asked, done).stdout)
-    if len(jobs) == 1:
-        return {jobs[0]: GONE if is_forgotten(done) else state_of_qstat(done.stdout)}
-    forgotten = set(done.stderr.split()) if is_forgotten(done) else set()
-    return {
-        job: GONE if job in forgotten - shown.keys() else _state(shown.get(job), done.stdout) for job in jobs
-    }
+    return answers(jobs, asked, done, read)
 
 
-def state_of_qstat(printed: str) -> QueueState:
-    """Read what `qstat -f` prints of one job."""
-    jobs = list(_jobs_of_qstat(printed).values())
-    return _state(jobs[0] if len(jobs) == 1 else None, printed)
-
-
-def _jobs_of_qstat(printed: str) -> dict[str, dict[str, str]]:
-    """Return the attributes of the jobs in what `qstat -f` prints; a long value goes on behind a tab."""
+def read(printed: str) -> dict[str, QueueState]:
+    """Read what `qstat -f` prints, by job; a long value goes on behind a tab."""
     jobs: dict[str, dict[str, str]] = {}
     attributes: dict[str, str] = {}
     for line in printed.replace("\n\t", "").splitlines():
@@ -123,13 +109,13 @@ def _jobs_of_qstat(printed: str) -> dict[str, dict[str, str]]:
         else:
             name, _, value = line.strip().partition(" = ")
             attributes.setdefault(name, value)
-    return jobs
+    return {job: _state(attributes) for job, attributes in jobs.items()}
 
 
-def _state(job: Mapping[str, str] | None, printed: str) -> QueueState:
-    letter = "" if job is None else job.get("job_state", "")
-    if job is None or letter not in _PHASE_OF:
-        return not_understood(letter or printed)
+def _state(job: Mapping[str, str]) -> QueueState:
+    letter = job.get("job_state", "")
+    if letter not in _PHASE_OF:
+        return not_understood(letter)
     phase = _PHASE_OF[letter]
     started_s, limit_s = _time(job.get("stime")), _limit_s(job.get("Resource_List.walltime", ""))
     return QueueState(
@@ -205,7 +191,7 @@ PBS = System(
     number=number,
     task=lambda job, task: job.replace("[]", f"[{task}]"),
     question=question,
-    state_of=state_of_qstat,
+    read=read,
     ask=ask,
     cancel=lambda jobs: Command(("qdel", *jobs)),
     numbers=("num_nodes", "ranks_per_node"),

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from importlib.resources import files
 
-from hpcbal.cluster.systems.job import BatchJob, System
+from hpcbal.cluster.systems.job import OF_ARRAYS, OF_THIS_JOB, BatchJob, System
 from hpcbal.errors import InputError
 
 _PLACE = re.compile(r"@([a-z_0-9]+)@")
@@ -27,20 +27,37 @@ def render(system: System, job: BatchJob, file: str = "") -> str:
     Raises:
         InputError: if a value cannot be written into a script, such as one with a newline.
     """
-    launcher = job.site.launcher or system.launchers[0]
-    values = {
+    values = _values(system, job, file)
+    body = fill(template("body"), values)
+    return fill(template(system.name), {**values, "body": body.rstrip("\n")})
+
+
+def render_compare(system: System, job: BatchJob, directory: str) -> str:
+    """Return the script of a small job that compares runs.
+
+    Args:
+        system: where it runs.
+        job: the job, with the words to compare.
+        directory: where relative paths start.
+    """
+    return fill(template("compare"), {**_values(system, job), "directory": word(directory)})
+
+
+def _values(system: System, job: BatchJob, file: str = "") -> dict[str, str | None]:
+    """Return what takes the places of a template."""
+    return {
         "options": "\n".join(system.options(job)),
         "general": "" if not job.tasks else None,
         "submitted": "" if job.tasks else None,
         "tasks": _tasks(job),
         "modules": words(job.site.modules),
-        "launcher": word(launcher),
+        "launcher": word(job.site.launcher or system.launchers[0]),
         "container": words(job.site.container),
         "launcher_options": words(job.site.launcher_options),
         "venv": word(job.site.venv) if job.site.venv else None,
         "max_restarts": str(job.max_restarts),
         "numbers": "\n".join(f"{n.upper()}={getattr(job, n) or 0}" for n in system.numbers) or None,
-        **_shared("guard", "environment", "watch"),
+        **{name: template(name).rstrip("\n") for name in ("guard", "environment", "watch")},
         "watching": "" if system.watches else None,
         "compares": "" if system.watches and job.compare else None,
         "compare": words(job.compare),
@@ -56,29 +73,6 @@ def render(system: System, job: BatchJob, file: str = "") -> str:
         **{name: text.replace("FILE", file) for name, text in system.texts.items()},
         "code_to_end": str(system.code_to_end(job)),
     }
-    body = fill(template("body"), values)
-    return fill(template(system.name), {**values, "body": body.rstrip("\n")})
-
-
-def render_compare(system: System, job: BatchJob, directory: str) -> str:
-    """Return the script of a small job that compares runs.
-
-    Args:
-        system: where it runs.
-        job: the job, with the words to compare.
-        directory: where relative paths start.
-    """
-    values = {
-        **_shared("guard", "environment"),
-        "options": "\n".join(system.options(job)),
-        "directory": word(directory),
-        "modules": words(job.site.modules),
-        "container": words(job.site.container),
-        "venv": word(job.site.venv) if job.site.venv else None,
-        "before": _before(job.site.before),
-        "compare": words(job.compare),
-    }
-    return fill(template("compare"), values)
 
 
 def fill(text: str, values: Mapping[str, str | None]) -> str:
@@ -186,11 +180,6 @@ def folder_of(path: str) -> str:
     return f"{path.rpartition('/')[0]}/"
 
 
-def _shared(*names: str) -> dict[str, str]:
-    """Return the parts that several scripts have."""
-    return {name: template(name).rstrip("\n") for name in names}
-
-
 def _question(system: System) -> str:
     """Return the command by which a script asks for its job, whose identifier it knows when it runs."""
     asked = system.question(())
@@ -222,12 +211,13 @@ def _before(lines: Sequence[str]) -> str | None:
 def _after(lines: Sequence[str]) -> str | None:
     """Return the site's lines behind a run, which change neither the script's variables nor its end.
 
-    A job that one of them submits would inherit this job's array and its number of restarts.
+    A job that one of them submits would inherit the variables of this job.
     """
     if not lines:
         return None
     failed = 'echo "a line of after in the site file has failed with $? (last command: $BASH_COMMAND)" >&2'
-    before = ["set +e", "(", f"  trap '{failed}' ERR", '  unset SLURM_RESTART_COUNT "${!SLURM_ARRAY_@}"']
+    unset = f'  unset {" ".join(OF_THIS_JOB)} "${{!{OF_ARRAYS}@}}"'
+    before = ["set +e", "(", f"  trap '{failed}' ERR", unset]
     return "\n".join([*before, *map(_line, lines), ")", "set -e"])
 
 

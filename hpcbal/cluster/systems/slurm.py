@@ -18,6 +18,7 @@ from hpcbal.cluster.systems.job import (
     is_forgotten,
     moment_s,
     not_understood,
+    refusal,
 )
 from hpcbal.cluster.systems.script import clock, directives, long_options, site_options
 
@@ -98,45 +99,46 @@ def ask(jobs: Sequence[str], run: Run) -> dict[str, QueueState]:
     together: dict[str, list[str]] = {}
     for job in jobs:
         together.setdefault(job.partition("_")[0], []).append(job)
-    states = dict.fromkeys(jobs, GONE)
+    states: dict[str, QueueState] = {}
     for array, some in together.items():
-        shown = run(question([array if len(some) > 1 else some[0]]))
-        if is_forgotten(shown):
-            continue
-        if shown.code:
-            problem = f"scontrol has ended with {shown.code}: {shown.said}"
-            states.update(dict.fromkeys(some, QueueState(Phase.UNKNOWN, problem=problem)))
-        elif len(some) > 1 and (lines := _by_job(shown.stdout)):  # without tasks that ended some minutes ago
-            states.update((job, state_of_scontrol("\n".join(lines[job]))) for job in some if job in lines)
-        else:
-            states.update(dict.fromkeys(some, state_of_scontrol(shown.stdout)))
+        asked = question([array if len(some) > 1 else some[0]])
+        done = run(asked)
+        shown, otherwise = read(done.stdout), GONE  # also of a task of an array that ended some minutes ago
+        if done.code and not is_forgotten(done):
+            otherwise = QueueState(Phase.UNKNOWN, problem=refusal(asked, done))
+        elif not done.code and not shown:
+            otherwise = not_understood(done.stdout)
+        if len(some) == 1:
+            otherwise = next(iter(shown.values()), otherwise)
+        states.update((job, shown.get(job, otherwise)) for job in some)
     if unknown := [job for job in jobs if states[job].phase in (Phase.GONE, Phase.UNKNOWN)]:
         words = ("sacct", "--noheader", "--parsable2", "--allocations", f"--jobs={','.join(unknown)}")
         done = run(Command((*words, "--format=JobID,State,ExitCode,End,Reason,NodeList"), environ=_ENVIRON))
         if not done.code:
-            lines = _by_job(done.stdout)
-            states.update((job, state_of_sacct("\n".join(lines[job]))) for job in unknown if job in lines)
+            states |= {job: state for job, state in read(done.stdout).items() if job in unknown}
     return states
 
 
-def _by_job(printed: str) -> dict[str, list[str]]:
-    """Return the lines of `scontrol show job`, or of `sacct` without their first field, by job.
+def read(printed: str) -> dict[str, QueueState]:
+    """Read what `scontrol --oneliner show job` or `sacct` prints, by job; times are in seconds.
 
-    A line for tasks of an array that have not begun, such as `12_[3-5,9]`, belongs to each of them.
+    A line for tasks of an array that have not begun, such as `12_[3-5,9]`, belongs to each of them. Of lines
+    about one job, such as its starts, the first counts that is not over, or else the last.
     """
-    lines: dict[str, list[str]] = {}
+    states: dict[str, QueueState] = {}
     for line in printed.splitlines():
         fields = _fields(line)
-        if "JobState" in fields:
-            job, tasks, text = fields.get("ArrayJobId", ""), fields.get("ArrayTaskId", ""), line
-        elif "|" not in line:
+        job, tasks = fields.get("ArrayJobId") or fields.get("JobId", ""), fields.get("ArrayTaskId", "")
+        if line.count("|") == 5:
+            name, *values = line.split("|")
+            fields = dict(zip(("JobState", "ExitCode", "EndTime", "Reason", "NodeList"), values, strict=True))
+            job, _, tasks = name.partition("+")[0].partition("_")
+        elif "JobState" not in fields:
             continue
-        else:
-            first, _, text = line.partition("|")
-            job, _, tasks = first.partition("+")[0].partition("_")
-        for name in [f"{job}_{task}" for task in _tasks(tasks)] if tasks else [job]:
-            lines.setdefault(name, []).append(text)
-    return lines
+        for each in [f"{job}_{task}" for task in _tasks(tasks)] if tasks else [job]:
+            if each not in states or states[each].phase is Phase.ENDED:
+                states[each] = _state(fields)
+    return states
 
 
 def _tasks(text: str) -> list[int]:
@@ -155,21 +157,8 @@ def _fields(line: str) -> dict[str, str]:
     return fields
 
 
-def state_of_scontrol(printed: str) -> QueueState:
-    """Read what `scontrol --oneliner show job` prints, with times in seconds.
-
-    An array has a line for each task that has begun, and one for all others: the first that is not over
-    counts.
-    """
-    found = [_state(_fields(line)) for line in printed.splitlines() if "JobState=" in line]
-    return next(
-        (state for state in found if state.phase is not Phase.ENDED),
-        found[0] if found else not_understood(printed),
-    )
-
-
 def _state(fields: dict[str, str]) -> QueueState:
-    word = fields.get("JobState", "")
+    word = fields["JobState"].partition(" ")[0]  # CANCELLED by 1000
     if word not in _PHASE_OF:
         return not_understood(word)
     phase = _PHASE_OF[word]
@@ -183,17 +172,6 @@ def _state(fields: dict[str, str]) -> QueueState:
         exit_code=_exit_code(fields.get("ExitCode", ""), word) if phase is Phase.ENDED else None,
         nodes="" if phase is Phase.PENDING else fields.get("NodeList", "").replace("(null)", ""),
     )
-
-
-def state_of_sacct(printed: str) -> QueueState:
-    """Read what `sacct` prints of one job: the last line is its last start."""
-    lines = [line.split("|") for line in printed.splitlines() if line.count("|") == 4]
-    if not lines:
-        return not_understood(printed)
-    state, code, end, reason, nodes = lines[-1]
-    word = state.split(" ")[0]  # CANCELLED by 1000
-    keys = {"JobState": word, "ExitCode": code, "EndTime": end, "Reason": reason, "NodeList": nodes}
-    return _state({**keys, "StartTime": ""})
 
 
 def look(run: Run) -> SiteFacts:
@@ -248,7 +226,7 @@ SLURM = System(
     number=number,
     task=lambda job, task: f"{job}_{task}",
     question=question,
-    state_of=state_of_scontrol,
+    read=read,
     ask=ask,
     cancel=lambda jobs: Command(("scancel", *jobs)),
     look=look,

@@ -6,7 +6,7 @@ import pytest
 
 from hpcbal.cluster.systems import Phase, QueueState
 from hpcbal.cluster.systems.job import GONE, Command, Done
-from hpcbal.cluster.systems.slurm import SLURM, ask, state_of_sacct, state_of_scontrol
+from hpcbal.cluster.systems.slurm import SLURM, ask
 
 # Slurm 22.05 with SLURM_TIME_FORMAT=%s; the fields between these are left out.
 RUNNING = (
@@ -37,35 +37,41 @@ ENDED = (Phase.ENDED, "FAILED", "NonZeroExitCode", None, 1796026900.0, 75, "n[1-
         (PENDING, (Phase.PENDING, "PENDING", "PartitionConfig")),
         (REQUEUED, (Phase.PENDING, "PENDING", "BeginTime", 1796029000.0)),
         (OVER, ENDED),
-        (f"{OVER}\n{RUNNING}", (Phase.RUNNING, "RUNNING", "", None, 1796028025.0, None, "n1")),
+        (
+            f"{OVER}\n{RUNNING.replace('JobId=1', 'JobId=4')}",
+            (Phase.RUNNING, "RUNNING", "", None, 1796028025.0, None, "n1"),
+        ),
         (f"{OVER}\n{OVER}", ENDED),
         (OVER.replace("75:0", "0:15"), (*ENDED[:5], 143, "n[1-2]")),
         (f"{OVER} Comment=ExitCode=9:0 WorkDir=/tmp/a JobState=PENDING ExitCode=9:0", ENDED),
     ],
 )
 def test_the_state_is_what_scontrol_shows(printed: str, state: tuple[object, ...]) -> None:
-    assert state_of_scontrol(printed) == QueueState(*state)  # type: ignore[arg-type]
+    assert SLURM.state_of(printed) == QueueState(*state)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
     ("printed", "state"),
     [
-        ("COMPLETED|0:0|1796026900|None|n1\n", (Phase.ENDED, "COMPLETED", "", None, 1796026900.0, 0, "n1")),
         (
-            "CANCELLED|0:0|1796026000|Dependency|\n",
+            "12|COMPLETED|0:0|1796026900|None|n1\n",
+            (Phase.ENDED, "COMPLETED", "", None, 1796026900.0, 0, "n1"),
+        ),
+        (
+            "12|CANCELLED|0:0|1796026000|Dependency|\n",
             (Phase.ENDED, "CANCELLED", "Dependency", None, 1796026000.0),
         ),
         (
-            "NODE_FAIL|0:0|1796026000|None|n2\nCANCELLED by 1000|0:15|1796026900|None|n1\n",
+            "12|NODE_FAIL|0:0|1796026000|None|n2\n12|CANCELLED by 1000|0:15|1796026900|None|n1\n",
             (Phase.ENDED, "CANCELLED", "", None, 1796026900.0, 143, "n1"),
         ),
-        ("RUNNING|0:0|Unknown|None|n1\n", (Phase.RUNNING, "RUNNING", "", None, None, None, "n1")),
+        ("12|RUNNING|0:0|Unknown|None|n1\n", (Phase.RUNNING, "RUNNING", "", None, None, None, "n1")),
     ],
 )
 def test_the_state_of_a_job_that_the_controller_has_forgotten(
     printed: str, state: tuple[object, ...]
 ) -> None:
-    assert state_of_sacct(printed) == QueueState(*state)  # type: ignore[arg-type]
+    assert SLURM.state_of(printed) == QueueState(*state)  # type: ignore[arg-type]
 
 
 def test_sacct_is_asked_only_for_jobs_that_scontrol_does_not_know() -> None:

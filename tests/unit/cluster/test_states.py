@@ -15,10 +15,7 @@ import pytest
 
 from hpcbal.cli.submitting.queue import JobInQueue, line_of, values_of
 from hpcbal.cluster.systems import SYSTEMS, Phase, QueueState
-from hpcbal.cluster.systems.flux import state_of_jobs
 from hpcbal.cluster.systems.job import GONE, Command, Done
-from hpcbal.cluster.systems.lsf import state_of_bjobs
-from hpcbal.cluster.systems.pbs import state_of_qstat
 from hpcbal.errors import ClusterError
 from hpcbal.telemetry.files.batch_jobs import BatchRecord
 
@@ -57,7 +54,7 @@ def qstat(number: str = "12", **fields: Any) -> str:
     ],
 )
 def test_the_state_is_what_qstat_shows_by_its_manual(printed: str, state: tuple[object, ...]) -> None:
-    assert state_of_qstat(printed) == QueueState(*state)  # type: ignore[arg-type]
+    assert SYSTEMS["pbs"].state_of(printed) == QueueState(*state)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -77,7 +74,7 @@ def test_the_state_is_what_bjobs_shows_by_its_manual(
     printed: str, state: tuple[object, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(time, "time", lambda: 0.0)
-    assert state_of_bjobs(f"12|0|{printed}|-\n") == QueueState(*state)  # type: ignore[arg-type]
+    assert SYSTEMS["lsf"].state_of(f"12|0|{printed}|-\n") == QueueState(*state)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -122,7 +119,7 @@ def test_when_a_job_was_submitted_is_told_where_its_script_cannot_know_its_first
     ],
 )
 def test_the_state_is_what_flux_jobs_shows_by_its_manual(job: object, state: tuple[object, ...]) -> None:
-    assert state_of_jobs(json.dumps(job)) == QueueState(*state)  # type: ignore[arg-type]
+    assert SYSTEMS["flux"].state_of(json.dumps(job)) == QueueState(*state)  # type: ignore[arg-type]
 
 
 QUESTIONS: Mapping[str, tuple[str, ...]] = {
@@ -235,7 +232,6 @@ def test_a_stand_in_that_cannot_be_asked_is_no_unknown_job(system: str, said: st
         ("pbs", ""),
         ("pbs", qstat()),
         ("pbs", qstat(job_state="Z")),
-        ("pbs", qstat(job_state="R") + qstat("13", job_state="R")),
         ("lsf", "12|0|RUN|-|-"),
         ("lsf", "12|0|RUN|-|-|1:23 L|n1|-|more"),
         ("lsf", "12|0|LATER|-|-|1:23 L|n1|-"),

@@ -5,14 +5,17 @@ from __future__ import annotations
 import importlib
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import yaml
 
 from hpcbal.data.pipeline import Pipeline
 from hpcbal.errors import InputError
 
+EXAMPLE = Path(__file__).parents[4] / "configs" / "partitioned.yaml"
 NUM_SLOTS, NUM_TRAIN = 3, 96
 FIRST_TRAINER = 2
 
@@ -56,6 +59,16 @@ def parts_of(lab: Any) -> tuple[list[int], np.ndarray]:
 
 def last_facts(lab: Any) -> Any:
     return lab.events("epoch-done")[-1].facts
+
+
+def test_the_example_runs(lab: Any) -> None:
+    given = yaml.safe_load(EXAMPLE.read_text(encoding="utf-8"))
+    sections = {name: given[name] for name in ("data", "preprocessing", "dnns", "balance", "schedule")}
+    backend = {**given["backend"], "collective": "mpi"}
+    use(lab, num_slots=given["slots"]["per_node"], epochs=4, **sections, backend=backend, dataplane={})
+    assert lab.run() == 0
+    assert last_facts(lab).partition.migrations == 1
+    assert lab.events("epoch-done")[-1].metrics["val_accuracy"] > 0.9
 
 
 def test_samples_move_to_the_slot_that_takes_more(lab: Any) -> None:
