@@ -41,6 +41,9 @@ LONG = (
 )
 """Where the longest tests are, the longest first."""
 
+OBJECTS_PER_SEARCH = 50_000
+"""New objects between two searches for garbage: with Python's 700, tests that compute take a tenth longer."""
+
 # Several tests run on the same cores, where threads of one would only wait for each other; and Open MPI would
 # sleep for a second where it finds no fast network. Ranks that are threads of a test share the threads of
 # TensorFlow: a rank that waits for the others holds one, and with too few of them the others never come.
@@ -59,7 +62,11 @@ hypothesis.settings.load_profile("hpcbal")
 
 @pytest.fixture(autouse=True)
 def modules_of_this_test(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Forget a test's own modules and where they were found, so that the next test finds its own."""
+    """Forget a test's own modules and where they were found, so that the next test finds its own.
+
+    Garbage is searched for rarely; runs in this process set the threshold back to Python's.
+    """
+    gc.set_threshold(OBJECTS_PER_SEARCH)
     path, finders, modules = list(sys.path), dict(sys.path_importer_cache), set(sys.modules)
     yield
     sys.path[:] = path

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import signal
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -79,114 +81,75 @@ def images(lab):
     return lab
 
 
-def test_samples_are_decoded_once_and_a_killed_run_ends_the_same(images, same_outcome):
-    lab = images
-    configure(lab, 0)
-    done = lab.run("run", "run.yaml", "--output", "plain")
+def run_as(lab, name: str) -> tuple[Any, Any, Mapping[str, Any]]:
+    """Run into `name`: what it prints, the last line of its ledger, and what its DNNs have become."""
+    lab.out = lab.folder / name
+    done = lab.run("run", "run.yaml", "--output", name)
     assert done.code == 0, done
-    assert "in the cache" not in done.out
-    lab.out = lab.folder / "plain"
-    plain = lab.outcome()
+    return done, lab.events("run-finished")[-1], lab.outcome()
 
-    configure(lab, "auto")
-    lab.out = lab.folder / "whole"
-    done = lab.run("run", "run.yaml", "--output", "whole")
-    assert done.code == 0, done
-    last = lab.events("run-finished")[-1]
+
+def test_what_a_cache_holds_is_decoded_once_and_changes_no_weight(images, same_outcome):
+    """Without rounds: no cache, a whole one, and a small one in a run that is killed.
+
+    DNNs start with the same samples at the same moment; preprocessors fill the cache beside them. Of runs in
+    rounds, test_run_shards.py shows that samples are decoded once, test_run_nodes.py that weights stay.
+    """
+    lab = images
+    elastic = {"schedule": {"paradigm": "elastic", "max_slots_per_dnn": 1}}
+    elastic["slots"] = {"per_node": 3, "preprocessors_per_node": 1}
+    configure(lab, 0, **elastic)
+    done, last, plain = run_as(lab, "plain")
+    assert "in the cache" not in done.out
+    passes = len(lab.events("epoch-done"))
+    assert last.num_preprocessed - last.num_from_cache >= passes * (NUM_FILES - 3)
+
+    configure(lab, "auto", **elastic)
+    done, last, outcome = run_as(lab, "whole")
     num_decoded = last.num_preprocessed - last.num_from_cache
-    # Blocks are made by two preprocessors, and both may be at the same sample, in two passes.
+    # Broken samples are read again in every pass; two ranks may claim a sample at the same moment.
     assert NUM_FILES - 3 <= num_decoded <= 1.05 * NUM_FILES
     assert f"read {num_decoded} from the dataset, and found {last.num_from_cache} in the cache" in done.out
-    same_outcome(lab.outcome(), plain)
+    same_outcome(outcome, plain)
 
     lab.out = lab.folder / "out"
-    configure(lab, "auto", pace_s=0.002, checkpoint={"interval_s": 0.03})
+    configure(lab, "6KiB", pace_s=0.002, checkpoint={"interval_s": 0.03}, **elastic)
     running = lab.start()
     running.until(lambda: len(lab.events("epoch-done")) >= 2, "epoch")
-    running.signal_rank(1, signal.SIGKILL)  # a preprocessor
-    assert running.wait().code != 0
-    done = lab.run()
-    assert done.code == 0, done
+    running.signal_rank(1, signal.SIGKILL)
+    done = running.wait()
+    assert done.code == 1, done
+    assert "rank 1 (preprocessor, pid " in done.err, done
+    assert lab.run().code == 0
     same_outcome(lab.outcome(), plain)
 
 
-def test_dnns_that_train_without_rounds_share_what_is_decoded(images, same_outcome):
-    """They start with the same samples at the same moment; preprocessors fill the cache beside them."""
+def test_a_choice_of_the_schedule_knows_how_much_a_small_cache_holds(images):
     lab = images
-    outcomes = []
-    for cache_bytes in ("auto", 0):
-        lab.out = lab.folder / f"out-{cache_bytes}"
-        one_slot = {"paradigm": "elastic", "max_slots_per_dnn": 1}
-        configure(lab, cache_bytes, schedule=one_slot, slots={"per_node": 3, "preprocessors_per_node": 1})
-        done = lab.run("run", "run.yaml", "--output", lab.out.name)
-        assert done.code == 0, done
-        last = lab.events("run-finished")[-1]
-        num_decoded = last.num_preprocessed - last.num_from_cache
-        passes = len(lab.events("epoch-done"))
-        if cache_bytes == "auto":
-            # Broken samples are read again in every pass; two ranks may claim a sample at the same moment.
-            assert NUM_FILES - 3 <= num_decoded <= 1.05 * NUM_FILES
-        else:
-            assert num_decoded >= passes * (NUM_FILES - 3)
-        outcomes.append(lab.outcome())
-    same_outcome(*outcomes)
-
-
-def test_a_small_cache_keeps_what_fits(images, same_outcome):
-    lab = images
-    one = {
-        "dnns": [{"name": "a", "model": "toys:toy"}],
-        "backend": {"name": "emulated", "rates": {"a": {1: 9000}}},
-    }
-    configure(lab, "6KiB", **one)
-    done = lab.run()
-    assert done.code == 0, done
-    last = lab.events("run-finished")[-1]
+    configure(lab, "6KiB", schedule={"paradigm": "auto"}, slots={"per_node": 1})
+    _, last, _ = run_as(lab, "small")
     assert 0 < last.num_from_cache < last.num_preprocessed - NUM_FILES
-    small = lab.outcome()
-    lab.out = lab.folder / "plain"
-    configure(lab, 0, **one)
-    assert lab.run("run", "run.yaml", "--output", "plain").code == 0
-    same_outcome(small, lab.outcome())
-
-
-def test_a_cache_that_holds_no_sample_is_reported(images):
-    lab = images
-    configure(lab, 1000, slots={"per_node": 1})
-    done = lab.run()
-    assert done.code == 0, done
-    assert done.out.count("] warning: dataplane.cache_bytes: got 1000, which holds no sample (") == 1
+    (rate,) = {choice.hit_rate for choice in lab.events("schedule-chosen")}
+    assert 0.0 < rate < 1.0
 
 
 def test_one_rank_lists_the_files_and_a_second_start_none(images):
+    """The cache of the first start holds no sample, which is reported."""
     lab = images
     for folder in (lab.folder / "images").iterdir():
         os.utime(folder, (1e9, 1e9))  # what has just changed is not kept
     args = {"path": "images", "index": "files.npz"}
     data = {"dataset": "hpcbal.data:image_folder", "args": args, "max_bad_fraction": 0.1}
-    slots = {"per_node": 1, "preprocessors_per_node": 3}
-    configure(lab, 0, data=data, slots=slots)
+    slots = {"per_node": 1, "preprocessors_per_node": 2}
 
     def num_lists() -> int:
         logs = (lab.out / "logs").glob("rank-*.log")
         return sum(log.read_text().count("looking through all data in images for an index") for log in logs)
 
-    assert lab.run().code == 0
+    configure(lab, 1000, data=data, slots=slots)
+    done, *_ = run_as(lab, "first")
     assert num_lists() == 1
-    lab.out = lab.folder / "again"
-    done = lab.run("run", "run.yaml", "--output", "again")
-    assert done.code == 0, done
+    assert done.out.count("] warning: dataplane.cache_bytes: got 1000, which holds no sample (") == 1
+    configure(lab, 0, data=data, slots=slots)
+    run_as(lab, "again")
     assert num_lists() == 0
-
-
-def test_a_choice_of_the_schedule_knows_how_much_the_cache_holds(images):
-    lab = images
-    for cache_bytes in ("auto", "6KiB"):
-        configure(lab, cache_bytes, schedule={"paradigm": "auto"})
-        lab.out = lab.folder / f"run-{cache_bytes}"
-        done = lab.run("run", "run.yaml", "--output", lab.out.name)
-        assert done.code == 0, done
-        rates = {choice.hit_rate for choice in lab.events("schedule-chosen")}
-        assert len(rates) == 1
-        (rate,) = rates
-        assert rate == 1.0 if cache_bytes == "auto" else 0.0 < rate < 1.0

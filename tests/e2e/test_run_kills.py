@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import resource
 import signal
 from pathlib import Path
 
@@ -19,11 +20,11 @@ LIMIT_S = 2 * ORPHANS_S
 
 
 # Rank, its role, and the ranks that a plain mpirun starts; None: `hpcbal run` starts them.
-KILLS = ((3, "trainer", 5), (1, "preprocessor", None), (0, "scheduler", None))
+KILLS = ((3, "trainer", 5), (0, "scheduler", None))
 
 
-def test_a_killed_rank_ends_the_job_and_the_same_command_resumes(lab, undisturbed, same_outcome):
-    """A rank of each role, in one start after the other; with checkpoints inside passes, little is lost."""
+def test_a_killed_rank_or_a_full_disk_ends_the_start_and_the_next_one_resumes(lab, undisturbed, same_outcome):
+    """A trainer, then the scheduler, with checkpoints inside passes. Elsewhere, a preprocessor is killed."""
     lab.configure(slowly, checkpoint={"interval_s": 0.03})
 
     def inside_a_pass() -> list[object]:
@@ -46,11 +47,26 @@ def test_a_killed_rank_ends_the_job_and_the_same_command_resumes(lab, undisturbe
         else:
             assert done.code != 0, done
         assert lab.events()[-1].event != "run-finished"
+    check_full_disk(lab)
     done = lab.run()
     assert done.code == 0, done
-    assert len(lab.events("run-started")) == len(KILLS) + 1
+    assert len(lab.events("run-started")) == len(KILLS) + 2
     same_outcome(lab.outcome(), undisturbed)
     assert [row.state for row in lab.results().values()] == ["done"] * 3
+
+
+def check_full_disk(lab) -> None:
+    """No file may grow beyond a limit: what is asked for cannot be written, as on a full disk."""
+    known = len(lab.events("epoch-done"))
+    running = lab.start()
+    running.until(lambda: len(lab.events("epoch-done")) > known, "epoch")
+    for pid in running.pids().values():
+        resource.prlimit(pid, resource.RLIMIT_FSIZE, (4096, 4096))
+    done = running.wait()
+    assert done.code == 2, done
+    assert "Traceback" not in done.err, done
+    assert "hpcbal: " in done.err
+    assert "File too large" in done.err, done
 
 
 def slowly(config) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import resource
 import shutil
 import signal
 
@@ -107,22 +106,6 @@ def test_a_changed_config_is_refused_and_more_epochs_are_not(lab):
     done = lab.run()
     assert done.code == 0, done
     assert {name: row.epochs for name, row in lab.results().items()} == {"a": 5, "b": 5, "c": 4}
-
-
-def test_a_full_disk_in_the_middle(lab, undisturbed, same_outcome):
-    """No file may grow beyond a limit: what is asked for cannot be written, as on a full disk."""
-    running = lab.start()
-    running.until(lambda: lab.events("epoch-done"), "epoch")
-    for pid in running.pids().values():
-        resource.prlimit(pid, resource.RLIMIT_FSIZE, (4096, 4096))
-    done = running.wait()
-    assert done.code == 2, done
-    assert "Traceback" not in done.err, done
-    assert "hpcbal: " in done.err
-    assert "File too large" in done.err, done
-    done = lab.run()
-    assert done.code == 0, done
-    same_outcome(lab.outcome(), undisturbed)
 
 
 def test_an_augmentation_that_changes_the_shape_of_samples(lab):

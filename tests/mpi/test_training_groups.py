@@ -37,11 +37,6 @@ def passed_with_tensorflow(mpi_run: RunMpi) -> set[str]:
 
 
 @pytest.fixture(scope="module")
-def passed_without_tensorflow(mpi_run: RunMpi) -> set[str]:
-    return passed(mpi_run(4, "training_cases.py", "mpi", "emulated"))
-
-
-@pytest.fixture(scope="module")
 def passed_with_torch(mpi_run: RunMpi) -> set[str]:
     return passed(mpi_run(4, "training_cases.py", "torch,mpi", "torch,emulated", timeout_s=200))
 
@@ -51,11 +46,6 @@ def passed(run: subprocess.CompletedProcess[str]) -> set[str]:
     if run.returncode:
         lines.add(f"exit code {run.returncode}\n{run.stderr}")  # shown by the assertion about missing lines
     return lines
-
-
-@pytest.mark.parametrize("case", CASES)
-def test_emulated_groups_over_mpi(passed_without_tensorflow: set[str], case: str) -> None:
-    assert f"mpi emulated {case}" in passed_without_tensorflow
 
 
 @pytest.mark.parametrize("case", [*CASES, "batch_norm"])

@@ -59,7 +59,7 @@ def replay(bench: Bench) -> None:
         replica, alone = bench.models.replica(SYNCHRONISED, "group"), bench.models.replica(PLAIN, "alone")
         assert list(replica.state()) == list(alone.state())
         alone.load_state(replica.state())  # checkpoints of either fit the other
-        for batch, shares in batches(group, 30 if group == EVERYONE else 9):
+        for batch, shares in batches(group, 12 if group == EVERYONE else 9):
             n, part = len(batch.ids), mine(batch, shares, collective.rank)
             outcome = train_step(replica, part, n, collective)
             expected = train_step(alone, batch, n, LocalCollective())
