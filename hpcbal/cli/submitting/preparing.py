@@ -275,7 +275,10 @@ def _refuse_second(
     if not returning and (not others or (len(others) < len(live) and not is_array)):
         return [job.record.id for job in others]
     job = (returning or others)[-1]
-    before = "" if returning else f"start the new job behind it with --after {job.record.id}, "
+    behind = (
+        "array behind its jobs with --after" if is_array else f"job behind it with --after {job.record.id}"
+    )
+    before = "" if returning else f"start the new {behind}, "
     _refuse(
         f"{output}: its job {job.record.id} is {job.phase.value}; {before}wait for its end, cancel it with "
         f"{cancel}, or choose another directory with --output",
