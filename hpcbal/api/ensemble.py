@@ -96,7 +96,7 @@ class Ensemble:
         first = self._run.dnns[0]
         kind, num_samples = predicted_by(of_output(first, output)), len(found.ids)
         total: NDArray[np.float64] | None = None
-        is_known = np.zeros(num_samples, bool)
+        num_known = np.zeros(num_samples, int)
         shape: tuple[int, ...] = ()
         for dnn in self._run.dnns:
             weight = self.members[dnn.name]
@@ -110,7 +110,7 @@ class Ensemble:
                     if rows.shape[1] != total.shape[1]:
                         raise InputError(f"it predicts {outputs.shape[1:]} for a sample, but others {shape}")
                     total[positions] += weight * rows
-                    is_known[positions] = True
+                    num_known[positions] += 1
             except USER_ERRORS as error:  # a user's model may raise anything
                 if is_ctrl_c(error):
                     raise
@@ -118,6 +118,7 @@ class Ensemble:
                 raise InputError(
                     f"{self._run.root}: DNN {dnn.name} cannot predict: {reason}; name others with dnns"
                 ) from error
+        is_known = num_known == sum(weight > 0.0 for weight in self.members.values())
         unknown = np.flatnonzero(~is_known).tolist()
         if unknown:
             reason = self._predictor.found.broken.get((found.name, unknown[0]), "for an unknown reason")

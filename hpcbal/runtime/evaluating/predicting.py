@@ -19,11 +19,13 @@ from hpcbal.data import BadSample, PreprocessedSamples
 from hpcbal.data.evaluation import SampleSet
 from hpcbal.data.labels import class_names, in_words
 from hpcbal.data.spec import UNNAMED
-from hpcbal.dataplane.reader import Batch
+from hpcbal.dataplane.reader import Batch as SampleBatch
 from hpcbal.ensembling import Kind, has_soft_labels, items_of, labels_of, predictions_of, y_of
 from hpcbal.errors import CheckpointError, InputError
+from hpcbal.runtime.group.evidence import part_of
 from hpcbal.runtime.group.replicas import ReplicaCache
-from hpcbal.training.backend import Backend, Replica, Sums
+from hpcbal.training.backend import Backend, Batch, Replica, Sums
+from hpcbal.training.groups import NonFiniteError
 from hpcbal.training.outputs import by_name
 
 log = logging.getLogger(__name__)
@@ -115,15 +117,18 @@ class Predictor:
         Args:
             output: name of the output that is predicted, if labels have names.
 
-        Samples that cannot be used are left out, and recorded in `found`.
+        Samples that cannot be used are left out, and recorded in `found`; so are samples without labels for
+        which a prediction is not finite.
 
         Raises:
             InputError: if the DNN cannot be built, or its weights do not fit.
-            NonFiniteError: if the loss of a batch is not finite.
+            NonFiniteError: if samples have labels, and a prediction or the loss of a batch is not finite.
             MemoryError: if host or device memory is not enough.
             StoppedError: see `check_stop`.
         """
-        for positions, batch, outputs in self.outputs(dnn, samples, start, stop, output):
+        for positions, batch, outputs in self.outputs(
+            dnn, samples, start, stop, output, refuses_nan=samples.has_labels
+        ):
             y = samples.source.label_spec.unpacked(batch.y)[output]
             labels, rows = labels_of(y, kind), items_of(outputs, kind)
             sums = Sums()
@@ -139,7 +144,14 @@ class Predictor:
             yield Predictions(positions, rows, labels, sums)
 
     def outputs(
-        self, dnn: DnnConfig, samples: SampleSet, start: int, stop: int, output: str = UNNAMED
+        self,
+        dnn: DnnConfig,
+        samples: SampleSet,
+        start: int,
+        stop: int,
+        output: str = UNNAMED,
+        *,
+        refuses_nan: bool = False,
     ) -> Iterator[tuple[NDArray[np.int64], Batch, NDArray[np.float64]]]:
         """Call a DNN on the samples start..stop-1 of a set, a batch of it at a time; labels are not used.
 
@@ -147,6 +159,7 @@ class Predictor:
 
         Args:
             output: name of the output, if labels have names.
+            refuses_nan: whether a prediction that is not finite is an error; if not, its sample is left out.
 
         Yields:
             Positions of samples in their set, shape (n,), n >= 1; the samples; what the DNN predicts for
@@ -161,10 +174,32 @@ class Predictor:
             self._check_stop()
             positions, batch = self._read(samples, np.arange(first, min(first + dnn.batch_size, stop)))
             if len(positions):
-                outputs = by_name(replica.predict(batch))[output]
+                every = by_name(replica.predict(batch))
+                outputs = every[output]
                 self._check_classes(dnn, outputs.shape[1:], output)
                 self.found.shapes[dnn.name] = outputs.shape[1:]
+                is_finite = np.ones(len(positions), bool)
+                for each in every.values():
+                    is_finite &= np.isfinite(each).reshape(len(positions), -1).all(axis=1)
+                if not is_finite.all():
+                    self._note_not_finite(dnn, samples, positions[~is_finite], refuses_nan)
+                    kept = np.flatnonzero(is_finite)
+                    if not len(kept):
+                        continue
+                    positions, batch, outputs = positions[kept], part_of(batch, kept), outputs[kept]
                 yield positions, batch, outputs
+
+    def _note_not_finite(
+        self, dnn: DnnConfig, samples: SampleSet, positions: NDArray[np.int64], is_error: bool
+    ) -> None:
+        """Record samples for which a prediction is not finite, or raise `NonFiniteError`."""
+        for position in positions.tolist():
+            sample_id = int(samples.ids[position])
+            where = samples.source.where(sample_id)
+            if is_error:
+                raise NonFiniteError(f"it predicts NaN or infinity for sample {sample_id} ({where})")
+            problem = BadSample(sample_id, where, f"{dnn.name} predicts NaN or infinity")
+            self.found.broken.setdefault((samples.name, position), str(problem))
 
     def measure(
         self,
@@ -226,7 +261,7 @@ class Predictor:
         if arrays and samples.source.sample_spec.is_static:
             x = np.stack(arrays)
         found = np.array(kept, np.int64)
-        return found, Batch(samples.ids[found], x, np.array(labels, samples.source.label_spec.dtype))
+        return found, SampleBatch(samples.ids[found], x, np.array(labels, samples.source.label_spec.dtype))
 
     def replica_of(self, dnn: DnnConfig) -> Replica:
         """The network of a DNN with its weights; built if this rank does not have it."""

@@ -156,6 +156,7 @@ def evaluate_run(
             break
         except FailedDnnsError as error:
             run = without_dnns(run, error.reasons)
+            predictor.found.broken.clear()  # what these DNNs alone could not predict is none of it
     outcome = next(iter(outcomes.values()))
     found = _of_all(workers, predictor.found, outcome, run)
     broken = {place: why for place, why in found.broken.items() if place[0] == data.samples.name}
@@ -259,7 +260,7 @@ def _of_all(workers: Workers, mine: Trained, outcome: Outcome, run: TrainedRun) 
         {name: kept for some, _, _, _ in everyone for name, kept in some.items()},
         {name: values for _, some, _, _ in everyone for name, values in some.items()},
         (*changed, *dict.fromkeys(note for _, _, some, _ in everyone for note in some)),
-        {place: why for _, _, _, some in everyone for place, why in some.items()},
+        {place: why for *_, some in reversed(everyone) for place, why in some.items()},  # of the first DNN
     )
 
 

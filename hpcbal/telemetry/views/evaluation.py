@@ -254,7 +254,7 @@ def render_evaluation(evaluation: Evaluation) -> str:
     if evaluation.num_broken:
         shown = "; ".join(evaluation.broken[:_MOST_NOTED])
         dots = " ..." if evaluation.num_broken > _MOST_NOTED else ""
-        lines.append(f"left out {count_text(evaluation.num_broken, 'broken sample')}: {shown}{dots}")
+        lines.append(f"left out {count_text(evaluation.num_broken, 'sample')}: {shown}{dots}")
     lines += [f"note: {note}" for note in evaluation.notes]
     return "\n".join(lines).rstrip("\n")
 

@@ -56,7 +56,8 @@ class Replica:
     def predict(self, batch: Any) -> np.ndarray:
         if not self.matrix.any():
             raise RuntimeError("no such layer")
-        return np.asarray(batch.x @ self.matrix, float)
+        with np.errstate(over="ignore"):
+            return np.asarray(batch.x @ self.matrix, float)
 
     def metrics(self, sums: Any) -> dict[str, float]:
         return {}
@@ -174,6 +175,14 @@ def test_samples_that_cannot_be_used_are_one_warning(tmp_path: Path) -> None:
         InputError, match=r"no sample of the given samples can be used: sample 0 .* 2 NaN of 2"
     ):
         found.predict(np.full((2, 2), np.nan))
+
+
+def test_a_sample_for_which_one_member_predicts_nan_is_nan_and_named(tmp_path: Path) -> None:
+    matrices = {**MATRICES, "b": np.diag([1.0, np.finfo(np.float64).max])}
+    found, _ = ensemble(tmp_path, (0.5, 0.5), matrices)
+    with pytest.warns(HpcbalWarning, match=r"^sample 1 .* cannot be used: .*: b predicts NaN or infinity$"):
+        predictions = found.predict(np.array([[1.0, 0.0], [1.0, 3.0]], np.float32))
+    np.testing.assert_allclose(predictions, [[1.0, 0.0], [np.nan, np.nan]])
 
 
 def test_a_dnn_that_cannot_predict_is_named(tmp_path: Path) -> None:

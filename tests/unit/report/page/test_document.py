@@ -302,7 +302,7 @@ def test_an_evaluation_is_shown_with_its_verdicts(finished: ReportData, tmp_path
     assert "The mean of all (2 DNNs) beats the best DNN, large: accuracy 0.9100 and 0.9000." in section
     assert "have decided when DNNs stop" in section
     assert "it failed in &lt;training&gt;" in section
-    assert "1 broken sample: sample 3" in section
+    assert "Left out: 1 sample: sample 3" in section
     assert section.count("<tr") == 4
 
 

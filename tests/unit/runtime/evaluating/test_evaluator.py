@@ -399,6 +399,77 @@ def test_kept_predictions_are_those_of_all_samples_at_once(
     assert sorted(path.parent.glob("*predicted*")) == [path]
 
 
+class Overflowing(Backend):
+    """Networks that predict NaN or infinity for some samples, by DNN; some raise at a sample, by DNN."""
+
+    def __init__(self, numbers: dict[str, dict[int, float]], raising: dict[str, int] | None = None) -> None:
+        super().__init__()
+        self.numbers, self.raising = numbers, raising or {}
+
+    def build(self, dnn: Any, *_: Any) -> Linear:
+        replica, numbers = super().build(dnn), self.numbers.get(dnn.name, {})
+        usual = replica.predict
+
+        def predict(batch: Any) -> np.ndarray:
+            if self.raising.get(dnn.name) in batch.ids:
+                raise RuntimeError("no such layer")
+            rows = usual(batch)
+            for sample_id, number in numbers.items():
+                rows[batch.ids == sample_id, 1] = number
+            return rows
+
+        replica.predict = predict  # type: ignore[method-assign]
+        return replica
+
+
+@pytest.mark.parametrize("num_ranks", [1, 3])
+def test_a_sample_for_which_a_prediction_is_not_finite_has_a_problem_and_counts_nowhere(
+    tmp_path: Path, num_ranks: int
+) -> None:
+    lab = Lab(tmp_path)
+    first, second, third, last = (int(each) for each in lab.test.ids[[1, 2, 9, -1]])
+    numbers = {"d1": {first: np.nan}, "d3": {first: np.inf, second: -np.inf}, "d2": {third: np.nan}}
+    lab.data = replace(lab.data, samples=replace(lab.test, has_labels=False))
+    path = tmp_path / "predicted.h5"
+
+    def work(workers: Any) -> Any:
+        with ColumnFile(path) if workers.rank == 0 else nullcontext() as file:
+            kept, backend = Kept(file, "mean"), Overflowing(numbers, {"d2": last})
+            evaluation = evaluate_run(workers, lab.predictor(backend), lab.run, lab.data, kept)
+            if workers.rank == 0:
+                kept.write(lab.data.samples)
+            return evaluation
+
+    evaluation = on_ranks(num_ranks, work)[0]
+    with h5py.File(path) as file:
+        found = {name: values[()] for name, values in file.items()}
+    problems = {place: text.decode() for place, text in enumerate(found["problem"]) if text}
+    assert problems == {
+        1: f"sample {first} (point {first}): d1 predicts NaN or infinity",
+        2: f"sample {second} (point {second}): d3 predicts NaN or infinity",
+    }  # not of d2, which was left out
+    good = np.setdiff1d(np.arange(len(lab.test.ids)), [1, 2])
+    assert found["predicted"][[1, 2]].tolist() == [-1, -1]
+    assert np.isnan(found["probabilities"][[1, 2]]).all()
+    rows = lab.probabilities(lab.test.ids[good])[[0, 1, 3]]
+    assert found["predicted"][good].tolist() == rows.mean(axis=0).argmax(axis=1).tolist()
+    within = entropies(rows.reshape(-1, NUM_CLASSES)).mean()
+    assert evaluation.ensembles[0].uncertainty["within"] == pytest.approx(within)
+    text = render_evaluation(evaluation)
+    assert f"left out 2 samples: {problems[1]}; {problems[2]}" in text
+    assert evaluation.num_samples == len(good)
+
+
+def test_a_dnn_that_predicts_nan_for_samples_with_labels_is_left_out_and_names_the_sample(
+    tmp_path: Path,
+) -> None:
+    lab = Lab(tmp_path)
+    sample = int(lab.test.ids[4])
+    evaluation = evaluate(lab, 2, Overflowing({"d1": {sample: np.nan}}))
+    assert evaluation.left_out["d1"] == f"it predicts NaN or infinity for sample {sample} (point {sample})"
+    assert evaluation.num_broken == 0
+
+
 def test_predictions_of_a_selection_need_one(tmp_path: Path) -> None:
     lab = Lab(tmp_path)
     lab.data = replace(lab.data, validation=None)

@@ -79,7 +79,7 @@ def test_the_table_shows_all_scores_and_what_people_should_know() -> None:
     assert "the mean of all (2 DNNs) beats the best DNN, large: accuracy 0.9100 and 0.9000" in text
     assert "the greedy selection (2 DNNs) does not beat the best DNN, large: accuracy 0.8900" in text
     assert "left out: broken: it failed in training" in text
-    assert "left out 1 broken sample: sample 3 (row 3): unreadable" in text
+    assert "left out 1 sample: sample 3 (row 3): unreadable" in text
     assert text.endswith("note: a note")
 
 
