@@ -50,7 +50,7 @@ def open_unlabelled(
         return GivenSamples(found, trained, option)
     if not wanted:
         raise DataError(f"{option}: got '', allowed: a folder, a file, or package.module:callable")
-    path = Path(wanted).expanduser()
+    path = Path(os.path.expanduser(wanted))
     allowed = "extensions" if path.is_dir() else "images" if path.suffix in _HDF5 else ""
     if set(args) - {allowed}:
         shown = ", ".join(args)
