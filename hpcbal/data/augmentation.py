@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
+import logging
+from collections.abc import Collection, Iterable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from numpy.typing import NDArray
@@ -18,6 +20,8 @@ from hpcbal.user_code import is_ctrl_c, summary
 
 if TYPE_CHECKING:
     from hpcbal.config import DnnConfig
+
+log = logging.getLogger(__name__)
 
 
 class Augmentation:
@@ -88,22 +92,50 @@ class Augmentation:
 
 
 def check_augmentations(
-    dnns: Iterable[DnnConfig], source: PreprocessedSamples, seed: int, num_samples: int = 8
-) -> None:
+    dnns: Iterable[DnnConfig],
+    source: PreprocessedSamples,
+    seed: int,
+    joined: Collection[str] = (),
+    num_samples: int = 8,
+) -> dict[str, str]:
     """Try what DNNs do to their training samples, before anything is trained.
 
     Args:
+        joined: names of DNNs that have joined the run, and fail alone.
         num_samples: training samples that are tried, taken evenly; those that are broken are skipped.
 
+    Returns: why DNNs of `joined` cannot augment, by name.
+
     Raises:
-        ConfigError, InputError, UserCodeError: see `Augmentation`.
-        DataError: if an operation cannot use a sample.
+        ConfigError, InputError, UserCodeError: see `Augmentation`; if it is not of `joined`.
+        DataError: likewise, if an operation cannot use a sample.
     """
     # Equal lists do the same; as text, because arguments of the user's operations may be lists.
-    by_list = {repr(dnn.augment): dnn for dnn in dnns if dnn.augment}
-    augmentations = [Augmentation(dnn, source.sample_spec, seed) for dnn in by_list.values()]
+    alike: dict[str, list[DnnConfig]] = {}
+    for dnn in sorted(dnns, key=lambda dnn: dnn.name in joined):  # a run's own DNNs come first
+        if dnn.augment:
+            alike.setdefault(repr(dnn.augment), []).append(dnn)
+    problems: dict[str, str] = {}
+    augmentations: dict[str, Augmentation] = {}
+
+    @contextmanager
+    def trying(listed: str) -> Iterator[None]:
+        try:
+            yield
+        except HpcbalError as error:
+            first = alike[listed][0].name
+            if first not in joined:
+                raise
+            log.info("DNN %s has joined, and fails alone", first, exc_info=True)
+            text = str(error).removeprefix(f"DNN {first}: ")
+            problems.update({dnn.name: text for dnn in alike[listed]})
+            augmentations.pop(listed, None)
+
+    for listed, of_list in alike.items():
+        with trying(listed):
+            augmentations[listed] = Augmentation(of_list[0], source.sample_spec, seed)
     if not augmentations:
-        return
+        return problems
     for sample_id in source.train_ids[evenly(source.num_train, num_samples)].tolist():
         try:
             sample, label = source.sample(sample_id, 0, training=True)
@@ -111,5 +143,7 @@ def check_augmentations(
             continue
         if source.mixes:
             sample, _ = source.mixed(sample_id, 0, (sample, label), None)
-        for augmentation in augmentations:
-            augmentation.apply(sample, sample_id, 0)
+        for listed, augmentation in list(augmentations.items()):
+            with trying(listed):
+                augmentation.apply(sample, sample_id, 0)
+    return problems

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import fcntl
+import io
 import json
 import os
 import shutil
@@ -21,6 +23,7 @@ import yaml
 from support.starting import MPI_ENVIRONMENT
 
 from hpcbal.checkpoint import read_checkpoint
+from hpcbal.cli.main import main
 from hpcbal.policies import RateTable, profile_to_dict
 from hpcbal.telemetry import ResultRow, read_ledger, read_results
 
@@ -344,6 +347,13 @@ class Lab:
     def run_alone(self, *arguments: str) -> Done:
         """As `run`, as the only rank of its job: quick, for what ends before ranks matter."""
         return self.run(*arguments, PMI_RANK="0", PMI_SIZE="1")
+
+    def run_here(self, *arguments: str) -> Done:
+        """Run a verb that starts nothing in this process, where its modules have been imported."""
+        out, err = io.StringIO(), io.StringIO()
+        with contextlib.chdir(self.folder), contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+            code = main(list(arguments))
+        return Done(code, out.getvalue(), err.getvalue())
 
     def run(self, *arguments: str, num_ranks: int | None = None, **env: str) -> Done:
         """As `start`, to its end."""

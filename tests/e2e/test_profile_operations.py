@@ -95,7 +95,7 @@ def test_a_job_is_profiled_forecast_and_then_run(job):
     trace = read_trace(job.out / "operations.jsonl")
     assert (trace.num_steps, trace.samples_per_step, trace.splits) == (20, 10, True)
     assert not (job.out / "results.csv").exists()
-    shown = job.run(
+    shown = job.run_here(
         "forecast", "job.yaml", "--workers", "1-3", "--servers", "1,2", "--bandwidth", "10MB/s", "--json"
     )
     assert shown.code == 0, shown
@@ -105,13 +105,13 @@ def test_a_job_is_profiled_forecast_and_then_run(job):
     ]
     machines = [{"count": 2, "bandwidth": "10MB/s"}]
     job.write_job(machines=machines, workers=1, servers=1, tune={"enabled": False}, slots={"per_node": 2})
-    plan = job.run_alone("plan", "job.yaml", "--json")
+    plan = job.run_here("plan", "job.yaml", "--json")
     assert plan.code == 0, plan
     planned = json.loads(plan.out)["forecast"]
     ran = job.run("run", "job.yaml")
     assert ran.code == 0, ran
     assert f"forecast: {planned['samples_per_s']['value']:.4g} samples/s (" in ran.out
-    report = job.run_alone("report", "out", "--json")
+    report = job.run_here("report", "out", "--json")
     assert report.code == 0, report
     (rate,) = json.loads(report.out)["rates"]
     assert rate["planned"] == planned["samples_per_s"]["value"]
@@ -158,6 +158,6 @@ def test_steps_are_refused_without_operations(job):
 
 
 def test_without_a_trace_the_forecast_says_how_to_record_one(job):
-    done = job.run_alone("forecast", "job.yaml", "--bandwidth", "1Gbps")
+    done = job.run_here("forecast", "job.yaml", "--bandwidth", "1Gbps")
     assert done.code == 2, done
     assert "record it with 'hpcbal profile job.yaml --operations'" in done.err

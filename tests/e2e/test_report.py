@@ -42,14 +42,14 @@ def test_a_finished_run_has_its_page_and_every_second_adds_up(finished: Any) -> 
 def test_page_plots_and_values_of_a_copy(finished: Any, tmp_path: Path) -> None:
     lab, copy = finished.lab, tmp_path / "laptop" / "copy"
     shutil.copytree(lab.out, copy)
-    done = lab.run("report", str(copy), "--output", str(tmp_path / "mine.html"))
+    done = lab.run_here("report", str(copy), "--output", str(tmp_path / "mine.html"))
     assert done.code == 0, done
     assert done.err == ""
     assert (tmp_path / "mine.html").read_text().startswith("<!DOCTYPE html>")
     plots = {path.name for path in (tmp_path / "mine-plots").iterdir()}
     names = ("slots", "learning", "losses", "settings", "use", "rates", "preprocessing")
     assert plots == {f"{name}.{suffix}" for name in names for suffix in ("png", "svg")}
-    reported = json.loads(lab.run("report", str(copy), "--json").out)
+    reported = json.loads(lab.run_here("report", str(copy), "--json").out)
     assert (reported["name"], reported["state"], len(reported["dnns"])) == ("lab", "done", 3)
 
 
@@ -59,7 +59,7 @@ def test_what_is_no_run_is_refused_in_one_line(lab: Any) -> None:
         ("nowhere", "no such directory"),
         ("run.yaml", "is a file"),
     ):
-        done = lab.run("report", given)
+        done = lab.run_here("report", given)
         assert done.code == 2, done
         assert reported in done.err
         assert len(done.err.splitlines()) == 1, done

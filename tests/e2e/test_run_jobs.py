@@ -163,7 +163,7 @@ def test_jobs_share_machines_or_wait_for_memory_and_one_that_fits_nowhere_fails_
     assert where in done.err, done
     check_outcome(many, monkeypatch, (*RATES,))
     assert many.status()["kind"] == "jobs"
-    shown = many.run_alone("status", "out")
+    shown = many.run_here("status", "out")
     assert shown.code == 0, shown
     assert "7 jobs: 6 done, 1 failed" in shown.out, shown
     states = {name: row.state for name, row in many.results().items()}
@@ -216,7 +216,7 @@ def test_jobs_are_submitted_to_a_run_that_is_under_way_killed_or_over(many, monk
         job = job_of(name, app="other:Squares", data={"dataset": "other:points"}, **changes)
         content = {"kind": "jobs", "jobs": [job]}
         (away / f"{name}.yaml").write_text(yaml.safe_dump(content), encoding="utf-8")
-        return many.run_alone("submit-job", "out", f"away/{name}.yaml")
+        return many.run_here("submit-job", "out", f"away/{name}.yaml")
 
     running = many.start("run", "jobs.yaml")
     running.until(lambda: many.out.exists() and many.events("job-saved"), "checkpoint")
@@ -242,7 +242,7 @@ def test_jobs_are_submitted_to_a_run_that_is_under_way_killed_or_over(many, monk
     }
     assert [line.job for line in many.events("job-submitted")] == ["middle", "fast", "late"]
     for name, epochs in (("slow", EPOCHS + 2), ("late", EPOCHS)):  # of the file, and submitted
-        exported = many.run_alone("export", "out", name, "--to", f"{name}.npz")
+        exported = many.run_here("export", "out", name, "--to", f"{name}.npz")
         assert exported.code == 0, exported
         assert f":Squares after {epochs} epochs" in exported.out
         with np.load(many.folder / f"{name}.npz") as found:
@@ -252,7 +252,7 @@ def test_jobs_are_submitted_to_a_run_that_is_under_way_killed_or_over(many, monk
         ((), "which job? Give its NAME, allowed: slow,"),
         (("no",), "has no job 'no', allowed"),
     ):
-        refused = many.run_alone("export", "out", *name, "--to", "all.npz")
+        refused = many.run_here("export", "out", *name, "--to", "all.npz")
         assert (refused.code, text in refused.err) == (2, True), refused
 
 

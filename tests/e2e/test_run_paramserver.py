@@ -7,7 +7,6 @@ import json
 import re
 import resource
 import signal
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -164,7 +163,7 @@ def check_outcome(job, monkeypatch: pytest.MonkeyPatch, app: str = "Squares") ->
 
 
 def test_a_job_runs_to_its_end_is_not_repeated_and_is_exported(job, monkeypatch):
-    early = job.run_alone("export", "out", "--to", "all.npz")
+    early = job.run_here("export", "out", "--to", "all.npz")
     assert early.code == 2, early
     job.write_job(tune={"enabled": False})  # or a worker would have other turns
     done = job.run("run", "job.yaml")
@@ -174,9 +173,9 @@ def test_a_job_runs_to_its_end_is_not_repeated_and_is_exported(job, monkeypatch)
     check_timeline(job)
     assert [line.event for line in job.events()][:2] == ["run-started", "roles-assigned"]
     assert job.status()["kind"] == "paramserver"
-    shown = job.run_alone("status", "out")
+    shown = job.run_here("status", "out")
     assert "job: done, loss" in shown.out, shown
-    compared = job.run_alone("compare", "out")
+    compared = job.run_here("compare", "out")
     assert compared.code == 0, compared
     assert "best loss" in compared.out
     assert "warning" not in compared.err
@@ -193,7 +192,7 @@ def test_a_job_runs_to_its_end_is_not_repeated_and_is_exported(job, monkeypatch)
 def check_exports(job, monkeypatch) -> None:
     """The arrays of the file are those of one process, and what cannot be exported is refused."""
     trained, _ = alone(job.folder, monkeypatch, "Squares")
-    done = job.run_alone("export", "out", "--to", "all.npz")
+    done = job.run_here("export", "out", "--to", "all.npz")
     assert done.code == 0, done
     assert "all.npz: own:Squares after 6 epochs" in done.out
     with np.load(job.folder / "all.npz") as found:
@@ -210,7 +209,7 @@ def check_exports(job, monkeypatch) -> None:
         (("other", "--to", "b.npz"), "has no job 'other', allowed: job"),
         (("--to", "b.npz", "--weights", "best"), "--weights: got best, allowed: last"),
     ):
-        refused = job.run_alone("export", "out", *args)
+        refused = job.run_here("export", "out", *args)
         assert (refused.code, text in refused.err) == (2, True), refused
 
 
@@ -468,12 +467,6 @@ def elastic(**executors: Any) -> dict[str, Any]:
     }
 
 
-def resize(job, executors: str) -> subprocess.CompletedProcess[str]:
-    """Beside a job that runs."""
-    command = [sys.executable, "-m", "hpcbal", "resize", "out", executors]
-    return subprocess.run(command, cwd=job.folder, capture_output=True, text=True, timeout=60, check=False)
-
-
 def roles_of(job) -> list[set[int]]:
     """Ranks with a role at each start and after each reconfiguration, in order."""
     events = [e for e in job.events() if e.event in ("roles-assigned", "reconfigured")]
@@ -484,19 +477,19 @@ def test_executors_come_and_go_as_a_file_says_and_the_job_goes_on_after_kills(jo
     job.write_job(**elastic() | {"args": {"pace_s": 0.15}})  # so that the kill comes before the end
     running = job.start("run", "job.yaml")
     running.until(lambda: job.out.exists() and len(job.events("job-epoch")) >= 1, "first epoch")
-    wrong = resize(job, "1")
-    assert (wrong.returncode, wrong.stdout) == (2, ""), wrong
-    assert "got '1', allowed: all, a number of executors from 2 to 5, or ranks of 1 to 5" in wrong.stderr
-    resized = resize(job, "2,5")
-    assert (resized.returncode, resized.stdout) == (0, "out: 2 of 5 executors, within seconds\n"), resized
+    wrong = job.run_here("resize", "out", "1")
+    assert (wrong.code, wrong.out) == (2, ""), wrong
+    assert "got '1', allowed: all, a number of executors from 2 to 5, or ranks of 1 to 5" in wrong.err
+    resized = job.run_here("resize", "out", "2,5")
+    assert (resized.code, resized.out) == (0, "out: 2 of 5 executors, within seconds\n"), resized
     running.until(lambda: roles_of(job)[-1] == {2, 5}, "empty executors")
     running.signal_rank(3, signal.SIGKILL)
     done = running.wait()
     assert done.code not in (0, 75), done
-    assert resize(job, "3").returncode == 0
+    assert job.run_here("resize", "out", "3").code == 0
     done = job.run("run", "job.yaml")
     assert done.code == 0, done
     assert roles_of(job)[-1] <= {1, 2, 3}
     check_outcome(job, monkeypatch)
-    shown = job.run_alone("status", "out")
+    shown = job.run_here("status", "out")
     assert "2 not in use" in shown.out, shown

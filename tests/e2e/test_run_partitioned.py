@@ -185,8 +185,8 @@ def test_more_slots_than_a_step_has_samples_are_refused(lab):
     sections["balance"] = {"policy": "even"}
     lab.configure(**sections)
     reported = "batch_size: got 2, allowed: at least 3 with data.access 'partitioned'"
-    done = lab.run_alone("validate", "run.yaml")
+    done = lab.run_here("validate", "run.yaml")
     assert done.code == 2, done
     assert re.search(rf"run.yaml:\d+: dnns.0.{reported}", done.err), done
     cut = ["--set", "slots.per_node=1", "--set", "slots.ranks_per_node=3"]
-    assert lab.run_alone("validate", "run.yaml", *cut).code == 0
+    assert lab.run_here("validate", "run.yaml", *cut).code == 0

@@ -163,6 +163,8 @@ def _state(fields: dict[str, str]) -> QueueState:
         return not_understood(word)
     phase = _PHASE_OF[word]
     reason = fields.get("Reason", "")
+    if word == "CANCELLED" and reason != "DependencyNeverSatisfied":
+        reason = ""  # it says why the job waited, not why it was cancelled
     return QueueState(
         phase,
         word,

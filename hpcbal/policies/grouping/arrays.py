@@ -157,27 +157,16 @@ class LoadArrays:
 
     def group_iteration_s(self, group: Sequence[int], machines: int) -> float:
         """As `groups.group_iteration_s`, of jobs by their numbers."""
-        return self._sums(group, machines)[0]
-
-    def worth(self, group: Sequence[int], machines: int) -> float:
-        """Return a group's part of the score of a grouping, times the machines of the run."""
-        seconds, cores, useful = self._sums(group, machines)
-        return machines * (CPU_WEIGHT * cores + (1 - CPU_WEIGHT) * useful) / seconds
-
-    def _sums(self, group: Sequence[int], machines: int) -> tuple[float, float, float]:
-        """Seconds of an iteration of a group, of the computing in it, and of its useful communication."""
-        cores = compute_s = links = longest = all_useful = 0.0
+        compute_s = links = longest = 0.0
         for job in group:
-            compute, constant, dense, sparse, growth, useful, data, parameters = self._rows[job]
+            compute, constant, dense, sparse, growth, _, data, parameters = self._rows[job]
             mine = compute * _share(data, machines)
             sent = (machines - 1) * _share(parameters, machines)
             network = constant + sent * (dense + sparse / float(machines**growth) if sparse else dense)
-            cores += compute / machines
             compute_s += mine
             links += network
             longest = max(longest, mine + network)
-            all_useful += constant + useful / machines
-        return max(compute_s, links, longest), cores, all_useful
+        return max(compute_s, links, longest)
 
     def score(self, groups: Sequence[Sequence[int]], given: Sequence[int], machines: int) -> float:
         """As `groups.score`, of jobs by their numbers.

@@ -20,11 +20,9 @@ How the paper is read here (docs/adr/0021):
   the one with fewest jobs is taken.
 - The number of groups that balances computing and communicating supposes that all groups are equal. For up to
   `MOST_WITH_NEIGHBOURS` jobs its neighbours are tried as well.
-- Jobs are taken in their order, as in [PS], and for up to `MOST_TUNED` jobs also in turn from those that
+- Jobs are taken in their order, as in [PS], and for up to `MOST_IN_TURN` jobs also in turn from those that
   mainly compute and those that mainly communicate. If the first jobs are all of one kind, no grouping of the
-  first few is any good, and fine-tuning starts from bad ones only.
-- Fine-tuning does not end with swaps: for up to `MOST_TUNED` jobs, a few of the best groupings are improved
-  step by step, and of up to `MOST_IN_ONE` the best single group as well.
+  first few is any good.
 - The paper forms no group whose memory does not suffice; neither does this.
 """
 
@@ -33,6 +31,7 @@ from __future__ import annotations
 import itertools
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import cache
 
 import numpy as np
@@ -41,7 +40,6 @@ from numpy.typing import NDArray
 from hpcbal.policies.grouping.arrays import LoadArrays
 from hpcbal.policies.grouping.dealing import Fits, deal_machines
 from hpcbal.policies.grouping.groups import Grouping, JobGroup, JobLoad
-from hpcbal.policies.grouping.tuning import GroupingTuner, NumberedGrouping
 
 Floats = NDArray[np.float64]
 
@@ -135,14 +133,26 @@ def _swap_best(groups: list[list[int]], balance: Floats, differences: Floats, on
     return True
 
 
+@dataclass(frozen=True, slots=True)
+class NumberedGrouping:
+    """A grouping by numbers of jobs.
+
+    Attributes:
+        groups: numbers of the jobs of each group, ascending.
+        given: machines of each group.
+        score: see `groups.score`.
+    """
+
+    groups: tuple[tuple[int, ...], ...]
+    given: tuple[int, ...]
+    score: float
+
+
 FitsTogether = Callable[[Sequence[JobLoad], int], bool]
 """Whether jobs fit into the memory of so many machines together."""
 
 MOST_TRIED = 100
-MOST_TUNED = 24
-MOST_IN_ONE = 8
-STARTS_OF_FEW = 48
-STARTS = 8
+MOST_IN_TURN = 24
 GROWTH = 1.3
 SAME = 0.005
 GIVEN_UP = 0.1
@@ -182,7 +192,7 @@ def schedule(
     check = None if fits is None else fits_together
     spread = NEIGHBOURS if len(loads) <= MOST_WITH_NEIGHBOURS else 0
     orders = [list(range(len(loads)))]
-    if len(loads) <= MOST_TUNED:
+    if len(loads) <= MOST_IN_TURN:
         orders.append(interleaved(arrays, machines))
     drafts = [
         draft
@@ -190,15 +200,8 @@ def schedule(
         for count in _counts(len(loads))
         for draft in _drafts(arrays, order[:count], machines, spread, check)
     ]
-    if len(loads) <= MOST_IN_ONE:
-        drafts += _one_group(arrays, machines, check)
     if not drafts:
         return Grouping((), tuple(load.name for load in everyone))
-    if len(loads) <= MOST_TUNED:
-        starts = STARTS_OF_FEW if len(loads) <= MOST_IN_ONE else STARTS
-        promising = sorted(drafts, key=lambda draft: -draft.score)[:starts]
-        tuner = GroupingTuner(arrays, machines, check)
-        drafts = [tuner.improved(draft) for draft in promising]
     most = max(draft.score for draft in drafts)
     best = _with_few_jobs([draft for draft in drafts if draft.score >= most * (1 - GIVEN_UP)], job_gain)
     groups = tuple(
@@ -259,17 +262,6 @@ def _drafts(
         if given is not None:
             value = everyone.score(groups, given, machines)
             yield NumberedGrouping(tuple(groups), tuple(given), value)
-
-
-def _one_group(loads: LoadArrays, machines: int, fits: Fits | None) -> list[NumberedGrouping]:
-    """The best group of any of the jobs, on all machines: few machines are best used by few of the jobs."""
-    numbers = range(len(loads))
-    found = []
-    for some in itertools.chain.from_iterable(itertools.combinations(numbers, n + 1) for n in numbers):
-        given = deal_machines(loads, [some], machines, fits)
-        if given is not None:
-            found.append(NumberedGrouping((some,), tuple(given), loads.score([some], given, machines)))
-    return [max(found, key=lambda draft: draft.score)] if found else []
 
 
 def _balanced(loads: LoadArrays, machines: int, most: int) -> set[int]:

@@ -1,4 +1,4 @@
-"""Supervise the ranks of a start: forward the user's signals, report why ranks end, wait until they do."""
+"""Wait for mpirun and its ranks: forward the user's signals to them, and report why they end."""
 
 from __future__ import annotations
 

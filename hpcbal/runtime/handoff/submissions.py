@@ -87,13 +87,19 @@ def with_submitted(config: C, run: RunDirectory) -> C:
 
 
 def submissions_of(run: RunDirectory, listed: Listed) -> list[Submission]:
-    """All that has joined, by file.
+    """All that has joined, in the order in which it came; for errors see `submissions_by_file`."""
+    return list(submissions_by_file(run, listed).values())
+
+
+def submissions_by_file(run: RunDirectory, listed: Listed) -> dict[str, Submission]:
+    """All that has joined, by its file, relative to the run's directory.
 
     Raises:
         ConfigError: if a submission is damaged.
         OutputError: if the submissions cannot be read.
     """
-    return [read_submission(path, listed) for path in submission_files(run)]
+    files = submission_files(run)
+    return {str(path.relative_to(run.root)): read_submission(path, listed) for path in files}
 
 
 class SubmissionWatch:

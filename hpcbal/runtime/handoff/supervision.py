@@ -1,4 +1,4 @@
-"""Supervise the ranks of a start: forward the user's signals, report why ranks end, end what they leave."""
+"""Sentences on how the ranks of a start end, for each kind of start; and end what ranks leave behind."""
 
 from __future__ import annotations
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -173,6 +174,7 @@ class RankData:
         cache: where the source keeps samples; None if it keeps none.
         hit_rate: share of the samples, 0..1, for which the caches of all nodes have room; equal on all ranks.
         cache_warning: why there is no cache although one is wanted; empty if there is one, or none is wanted.
+        misfits: why DNNs that have joined cannot augment these samples, by name; equal on all ranks.
     """
 
     facts: StreamFacts
@@ -181,6 +183,7 @@ class RankData:
     cache: SampleCache | CacheWithNeighbours | None = None
     hit_rate: float = 0.0
     cache_warning: str = ""
+    misfits: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def neighbours(self) -> CacheWithNeighbours | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from typing import cast
 
@@ -37,6 +37,7 @@ def open_data(
     config: EnsembleConfig,
     roles: Roles,
     channel: Channel,
+    joined: Collection[str],
     meanwhile: Callable[[], None],
 ) -> RankData:
     """Open the data of every rank; collective.
@@ -47,6 +48,7 @@ def open_data(
 
     Args:
         channel: carries what ranks of different nodes ask each other's caches for.
+        joined: names of the DNNs that have joined the run: each fails alone if its operations do not work.
         meanwhile: called on ranks that do not open it, while the others do.
 
     Raises:
@@ -56,14 +58,15 @@ def open_data(
     makers = set(roles.preprocessor_ranks)
     source: PreprocessedSamples | None = None
     need: CacheNeed | None = None
+    misfits: dict[str, str] = {}
     first = {min(makers)} if _keeps_index(config) else makers  # it makes the index, and the others read it
 
     def open_mine(turn: set[int]) -> None:
-        nonlocal source, need
+        nonlocal source, need, misfits
         if world.rank in turn:
             source = open_source(config)
             check_first(source)
-            check_augmentations(config.dnns, source, config.seed)
+            misfits = check_augmentations(config.dnns, source, config.seed, joined)
             need = CacheNeed.of(source) if _may_keep(config, source) else None
         elif world.rank not in makers and turn is first:
             meanwhile()
@@ -71,9 +74,9 @@ def open_data(
     for turn in filter(None, (first, makers - first)):
         all_or_none(world, partial(open_mine, turn))
     mine = all_or_none(world, lambda: None if source is None else StreamFacts.of(config, source))
-    everyone = patient_allgather(world, (mine, need))
-    known = [facts for facts, _ in everyone if facts is not None]
-    need = next((need for facts, need in everyone if facts is not None), None)
+    everyone = patient_allgather(world, (mine, need, misfits))
+    known = [facts for facts, *_ in everyone if facts is not None]
+    need, misfits = next(found for facts, *found in everyone if facts is not None)
     different = [facts for facts in known if facts.fingerprint != known[0].fingerprint]
 
     def check() -> None:
@@ -98,7 +101,7 @@ def open_data(
     if source is not None:
         source.cache = cache
     warning = None if need is None else need.too_small(config.dataplane.cache_bytes)
-    return RankData(known[0], ring, source, cache, hit_rate, warning or "")
+    return RankData(known[0], ring, source, cache, hit_rate, warning or "", misfits)
 
 
 def _join(

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from hpcbal.checkpoint import forget_best
@@ -18,7 +18,7 @@ from hpcbal.errors import DataError
 from hpcbal.runtime.handoff.end_file import note_progress
 from hpcbal.runtime.handoff.launch_dir import RunRequest, output_of
 from hpcbal.runtime.handoff.stop_requests import StopRequests
-from hpcbal.runtime.handoff.submissions import SubmissionWatch, submissions_of
+from hpcbal.runtime.handoff.submissions import SubmissionWatch, submissions_by_file
 from hpcbal.runtime.resuming.resume import Earlier, read_earlier
 from hpcbal.telemetry import Claim, Ledger, RunDirectory, RunLock, claim_output
 from hpcbal.telemetry.ledger import scan_ledger
@@ -41,8 +41,8 @@ class OpenedRun:
     joining: SubmissionWatch
     import_roots: Sequence[str] = ()
     """Directories with modules of DNNs that have joined the run, in earlier starts too."""
-    joined: Sequence[str] = ()
-    """Names of these DNNs."""
+    joined: Mapping[str, str] = field(default_factory=dict)
+    """These DNNs: by name, the file in the run's directory that lists it."""
     notes: Sequence[str] = ()
     """Notes for people about how the run was opened."""
 
@@ -94,12 +94,12 @@ def open_run(request: RunRequest, config: EnsembleConfig) -> OpenedRun:
             keep=config.checkpoint.keep,
             asked_to_stop=stop_requests.take(),
         )
-        submissions = submissions_of(run, DNNS)
+        submissions = submissions_by_file(run, DNNS)
         ledger = Ledger(run.ledger, scan, on_progress=note_progress)
     except BaseException:
         lock.release()
         raise
-    roots = tuple(dict.fromkeys(root for each in submissions for root in each.import_roots))
+    roots = tuple(dict.fromkeys(root for each in submissions.values() for root in each.import_roots))
     joining = SubmissionWatch(run, DNNS, names_of(config))
     return OpenedRun(
         request,
@@ -112,7 +112,7 @@ def open_run(request: RunRequest, config: EnsembleConfig) -> OpenedRun:
         stop_requests,
         joining,
         roots,
-        [dnn.name for each in submissions for dnn in each.items],
+        {dnn.name: file for file, each in submissions.items() for dnn in each.items},
         claim.notes,
     )
 

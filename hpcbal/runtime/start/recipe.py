@@ -28,6 +28,7 @@ class Setting:
         peers: communicator of the ranks with the same role, in the order of `Roles`.
         data_comm: communicator of all ranks, for blocks that travel between nodes.
         unfinished: the DNNs that are still to be trained; by name, whether one has a checkpoint.
+        joined: the DNNs that have joined the run; by name, the file that lists it.
         opened: the run's files, on rank 0 only.
     """
 
@@ -36,6 +37,7 @@ class Setting:
     peers: MPI.Intracomm
     data_comm: MPI.Intracomm
     unfinished: Mapping[str, bool]
+    joined: Mapping[str, str]
     opened: OpenedRun | None
 
 

@@ -75,8 +75,7 @@ def make_scheduler(
     config, roles, facts = context.config, context.roles, data.facts
     if not opened.earlier.resume.next_round_index:  # a resume on fewer slots uses the first of its weights
         check_shares(config, roles.cluster.num_slots)
-    check_parts(config, roles.cluster.num_slots, facts.spec.num_train)
-    misfits = _misfits(config, facts, opened)
+    misfits = _misfits(config, roles.cluster.num_slots, data, opened)
     if opened.claim.resumed:
         moved, is_identified = opened.claim.moved, facts.is_identified
         note = check_fingerprint(
@@ -128,23 +127,32 @@ def make_scheduler(
     )
 
 
-def _misfits(config: EnsembleConfig, facts: StreamFacts, opened: OpenedRun) -> dict[str, str]:
+def _misfits(config: EnsembleConfig, num_slots: int, data: RankData, opened: OpenedRun) -> dict[str, str]:
     """Return why DNNs that have joined cannot train here, by name; each of them fails alone.
+
+    Args:
+        num_slots: slots of the whole cluster.
 
     Raises:
         InputError: if a DNN of the user's own file cannot.
     """
-    joined, found = set(opened.joined), dict[str, str]()
+    facts, found = data.facts, dict[str, str]()
+    own = tuple(dnn for dnn in config.dnns if dnn.name not in opened.joined)
+    check_parts(config.model_copy(update={"dnns": own}), num_slots, facts.spec.num_train)
     for dnn in config.dnns:
         progress = opened.earlier.resume.dnns.get(dnn.name)
         if progress is not None and progress.state in TERMINAL:
             continue
         try:
             facts.check_fits(dnn, config)
+            if dnn.name in opened.joined:
+                check_parts(config.model_copy(update={"dnns": (dnn,)}), num_slots, facts.spec.num_train)
+            if dnn.name in data.misfits:
+                raise InputError(data.misfits[dnn.name])
         except InputError as error:
-            if dnn.name not in joined:
+            if dnn.name not in opened.joined:
                 raise
-            found[dnn.name] = str(error)
+            found[dnn.name] = f"{error}; this DNN is listed in {opened.joined[dnn.name]} of the run"
     return found
 
 

@@ -381,7 +381,8 @@ def test_a_job_behind_the_tasks_of_an_array_may_be_submitted(
     asked = stand_in("scontrol", f"echo '{line}'")
     words = ("a.yaml", "--time", "0:30", "--array", "seeds=0-1", "--until-done", "3")
     assert submit(*words)[0] == 0
-    assert submit(*words)[0] == 2
+    code, _, said = submit(*words)
+    assert (code, "start the new array behind its jobs with --after, wait for" in said) == (2, True)
     assert asked.read_text() == "--oneliner show job 12\n", "once for all tasks"
     assert submit(*words, "--after", "12")[0] == 0
 

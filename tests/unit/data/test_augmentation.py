@@ -193,3 +193,14 @@ def test_equal_lists_are_tried_once(monkeypatch: pytest.MonkeyPatch) -> None:
     )
     check_augmentations([dnn("random_flip", name=name) for name in "abc"], source(), 1, num_samples=5)
     assert len(tried) == len(set(tried)) == 5
+
+
+def test_dnns_that_have_joined_fail_alone() -> None:
+    own, joined = dnn("augments:in_place"), [dnn("augments:picky", name=name) for name in "bc"]
+    small = dnn({"center_crop": {"height": 4, "width": 4}}, name="d")
+    found = check_augmentations([*joined, small, own], source(), 1, "bcd")
+    assert sorted(found) == ["b", "c", "d"]
+    assert found["c"].startswith("augment: sample ")
+    assert found["d"].startswith("augment: turns samples")
+    with pytest.raises(DataError, match="DNN b: augment: sample"):
+        check_augmentations([*joined, own], source(), 1, "ca")

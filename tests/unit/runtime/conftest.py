@@ -7,7 +7,7 @@ import copy
 import importlib
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import ModuleType
@@ -24,6 +24,7 @@ from hpcbal.checkpoint import TrainingState, read_checkpoint
 from hpcbal.cluster.roles import RankInfo, Roles, assign_roles
 from hpcbal.comm.channel import Channel
 from hpcbal.config import EnsembleConfig, load_config
+from hpcbal.data.augmentation import check_augmentations
 from hpcbal.data.source import PreprocessedSamples, open_source
 from hpcbal.dataplane.producer import NodeTopology, Producer
 from hpcbal.dataplane.replication import OneNode
@@ -120,17 +121,25 @@ class Ranks:
         output: the run's directory.
         num_slots: trainers.
         num_preprocessors: at least 1.
+        joined: DNNs that have joined the run.
     """
 
     def __init__(
-        self, config: EnsembleConfig, output: Path, num_slots: int, num_preprocessors: int = 1
+        self,
+        config: EnsembleConfig,
+        output: Path,
+        num_slots: int,
+        num_preprocessors: int = 1,
+        joined: Collection[str] = (),
     ) -> None:
         self.config = config
         self.roles = one_node(num_slots, num_preprocessors)
         self.channels = LoopbackChannel.connect(len(self.roles.ranks))
         output.mkdir(parents=True, exist_ok=True)
         self.contexts = [make_context(config, output, self.roles, channel) for channel in self.channels]
-        self.facts = StreamFacts.of(config, open_source(config))
+        source = self.source()
+        self.misfits = check_augmentations(config.dnns, source, config.seed, joined)
+        self.facts = StreamFacts.of(config, source)
         self.ring = NodeRing.private(self.facts.spec, num_slots, num_preprocessors)
         self.hub = LoopbackHub(num_slots, timeout_s=TIMEOUT_S)
         self._threads: list[threading.Thread] = []
@@ -243,12 +252,14 @@ class InProcessRun:
         assert isinstance(config, EnsembleConfig)
         opened = open_run(request, config)
         with contextlib.closing(opened):
-            ranks = self.ranks = Ranks(opened.config, opened.output, self.num_slots, num_preprocessors)
+            ranks = self.ranks = Ranks(
+                opened.config, opened.output, self.num_slots, num_preprocessors, opened.joined
+            )
             roles = ranks.roles
             devices = [
                 "emulated" if rank in roles.trainer_ranks else None for rank in range(len(roles.ranks))
             ]
-            data = RankData(ranks.facts, ranks.ring, None)
+            data = RankData(ranks.facts, ranks.ring, None, misfits=ranks.misfits)
             scheduler = make_scheduler(ranks.contexts[0], data, opened, devices)
             for rank in roles.preprocessor_ranks:
                 ranks.play(rank, lambda rank=rank: ranks.preprocessor(rank).run())

@@ -11,7 +11,7 @@ import yaml
 
 from hpcbal.cli.main import main
 from hpcbal.config import load_ensemble
-from hpcbal.errors import InputError
+from hpcbal.errors import ConfigError, InputError
 from hpcbal.runtime.handoff.submissions import submission_files
 from hpcbal.runtime.roles import scheduler
 from hpcbal.telemetry import RunDirectory
@@ -124,6 +124,27 @@ def test_a_dnn_that_no_round_can_take_fails_alone(lab: Any, capsys: Any) -> None
     assert lab.run(retry_failed=True) == 0, "without rounds, the ring has room for what it is there for"
 
 
+def test_a_dnn_whose_augment_does_not_work_fails_alone_at_the_next_start(lab: Any, capsys: Any) -> None:
+    noisy = [{"in_process_toys:Noisy": {"spread": 2.0}}]
+    lab.use(dnns=lab.dnns(hook="act"))
+    lab.stop_at(2, rank=1)
+    flip = [{"random_crop": {"height": 2, "width": 2}}]
+    assert [add(lab, "q", augment=flip), add(lab, "good", augment=noisy)] == [0, 0]
+    for _ in range(2):
+        assert lab.run() == 3
+        done = {name: ("done", epochs) for name, epochs in lab.epochs.items()}
+        assert lab.states() == {**done, "q": ("failed", 0), "good": ("done", 1)}
+    out = capsys.readouterr().out
+    assert "augment.0.random_crop: needs images" in out
+    assert "listed in submitted/0000.yaml" in out
+    own = [{**lab.dnn("own", 1), "augment": flip}]
+    rates = {name: {1: 5e5} for name in ("own", *lab.epochs)}
+    backend = {"name": "emulated", "precision": "float64", "collective": "mpi", "rates": rates}
+    lab.use(dnns=[*lab.dnns(hook="act"), *own], backend=backend)
+    with pytest.raises(ConfigError, match="DNN own: augment"):
+        lab.run()
+
+
 def test_a_number_of_a_file_that_was_removed_is_not_waited_for(lab: Any) -> None:
     lab.use(dnns=lab.dnns(hook="act"))
     lab.stop_at(2, rank=1)
@@ -151,7 +172,7 @@ def test_the_verb_refuses_what_cannot_join(lab: Any, capsys: Any) -> None:
         ({"dnns": [lab.dnn("n", 1)], "backend": {"name": "auto"}}, "backend: belongs to the run"),
         ({"defaults": {"batch_size": 16}}, "missing key 'dnns' or 'sweeps'"),
         ({"kind": "jobs", "jobs": []}, "allowed: a file with dnns or sweeps of DNNs"),
-        ({"dnns": [lab.dnn("n", 1)]}, "no rates for n"),
+        ({"dnns": [lab.dnn("n", 1)]}, f"{file}: with its DNNs, the run's configuration: backend.rates: no"),
         ({"dnns": []}, "got no DNNs, allowed: at least one DNN that joins the run"),
         ({"dnns": [{**lab.dnn("A1", 1), "k_fold": 2}]}, "k_fold: got 2, allowed: none"),
         ({"sweeps": [tpe(lab)]}, "got search.sampler: tpe, allowed for DNNs that join a run: random"),
