@@ -58,7 +58,7 @@ def act_on(phase: Phase, *, at_once: bool) -> Act:
     """
     if phase is Phase.PENDING:
         return Act.REMOVE
-    if phase in (Phase.RUNNING, Phase.UNKNOWN):  # to ask for more than is needed does no harm
+    if phase in (Phase.RUNNING, Phase.UNKNOWN):
         return Act.KILL if at_once else Act.STOP
     return Act.NOTHING
 
@@ -93,12 +93,12 @@ class Cancelled:
             return self.problem
         if self.job.phase is Phase.UNKNOWN:
             then = "it does not come back once it has stopped"
-            then = then if self.job.record.id else "it ends when it starts"
+            then = self.unmarked or (then if self.job.record.id else "it ends when it starts")
             if self.problem:
                 then = f"it could not be {self.act.value}: {self.problem}; {then}"
-            elif self.act is Act.KILL:
-                then = f"its scheduler was asked to kill it all the same; {then}"
-            return f"{self.directory}: {line_of(self.job, now_s)}; {self.unmarked or then}"
+            elif self.act is not Act.NOTHING:
+                then = f"it was {self.act.value} if it runs; {then}"
+            return f"{self.directory}: {line_of(self.job, now_s)}; {then}"
         if self.problem:
             return f"{self.directory}: {self.job.name} could not be {self.act.value}: {self.problem}"
         if self.act is Act.NOTHING:
