@@ -184,7 +184,7 @@ def _question(system: System) -> str:
     """Return the command by which a script asks for its job, whose identifier it knows when it runs."""
     asked = system.question(())
     environ = [f"{name}={value}" for name, value in {"LC_ALL": "C", **asked.environ}.items()]
-    return " ".join([*environ, "timeout 60", words(asked.words), '"$id"'])
+    return " ".join([*environ, "timeout 30", words(asked.words), '"$id"'])
 
 
 def _tasks(job: BatchJob) -> str | None:

@@ -210,7 +210,7 @@ def _jobs(
     numbers_of = {name: [point.epoch for point in replay.curves.get(name, ())] for name in names}
     kind, main = KINDS[_start_of(replay).kind], ""
     if status is not None and kind is not ENSEMBLE:  # apps name the metric by which their jobs are compared
-        mains = {job.get("main_metric", "") for job in jobs_of(status)}
+        mains = {str(job.get("main_metric", "")) for job in jobs_of(status)}
         main = mains.pop() if len(mains) == 1 else ""
     summaries = {name: summary_of(epochs[name], numbers_of[name], main) for name in names}
     measure = measure_in(kind, BEST + (main or main_metric_of(epochs.values())))
