@@ -27,7 +27,7 @@ from hpcbal.telemetry import RunDirectory
 from hpcbal.training.backend import Backend
 from hpcbal.training.collectives import check_distributed, fault_for, open_groups
 from hpcbal.training.devices import LocalSlots
-from hpcbal.training.frameworks import NativeBackend, import_framework, needs_of
+from hpcbal.training.frameworks import NativeBackend, import_framework, needs_of, with_models_to_come
 
 log = logging.getLogger(__name__)
 
@@ -40,7 +40,7 @@ class TrainerRecipe(Recipe):
         """Load the frameworks of the DNNs, which takes seconds."""
         if config.backend.is_emulated:
             return
-        for framework, who in needs_of(config.dnns, config.backend).items():
+        for framework, who in needs_of(with_models_to_come(config), config.backend).items():
             with contextlib.suppress(Exception):  # `make_backend` imports it again and reports the error
                 import_framework(framework, who)
 
@@ -54,7 +54,7 @@ class TrainerRecipe(Recipe):
         )
         config = self.setting.context.config
         wanted = config.backend.effective_collective
-        needs = {} if config.backend.is_emulated else needs_of(config.dnns, config.backend)
+        needs = {} if config.backend.is_emulated else needs_of(with_models_to_come(config), config.backend)
         check_distributed(wanted, backend.distributed, has_torch="torch" in needs)
         if wanted == "auto" and "tensorflow" not in needs:
             fault: str | None = "no network is of TensorFlow, for which Horovod is built"
@@ -134,4 +134,4 @@ def make_backend(context: RankContext, trainers: MPI.Intracomm, *, is_sized: boo
         roles.ranks[context.rank].host,
         roles.slots_per_gpu,
     )
-    return NativeBackend(config.backend, config.dnns, slots)
+    return NativeBackend(config.backend, with_models_to_come(config), slots)
