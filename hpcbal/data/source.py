@@ -8,6 +8,7 @@ import json
 import math
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -47,6 +48,9 @@ if TYPE_CHECKING:
 
 __all__ = ["BadSample", "KeptSamples", "PreprocessedSamples", "open_source"]
 
+CONTENT = "."
+"""Begins the part of a fingerprint that says what files hold."""
+
 
 class PreprocessedSamples:
     """Preprocessed samples by id, the same in every process and for any number of processes.
@@ -67,7 +71,7 @@ class PreprocessedSamples:
         cache: where samples are kept from one pass to the next; None: each is read in every pass.
         reading: id of the sample that the dataset is reading now, and `time.monotonic` when it began; None
             between two reads.
-        fingerprint: digest of all that the stream depends on, and of content, if the dataset has one.
+        identity: digest of all that the stream depends on, but for the content of files.
     """
 
     def __init__(
@@ -148,7 +152,13 @@ class PreprocessedSamples:
         self.cache: KeptSamples | None = None
         self.reading: tuple[int, float] | None = None
         self._promises = Promises(dataset.sample_spec, dataset.label_spec, self.num_classes)
-        self.fingerprint = self._make_fingerprint()
+        self.identity = self._make_identity()
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """`identity`, and a digest of content if the dataset has one; reads some files."""
+        content = getattr(self._dataset, "content_fingerprint", "")
+        return f"{self.identity}{CONTENT}{content}" if content else self.identity
 
     @property
     def num_positions(self) -> int:
@@ -292,7 +302,7 @@ class PreprocessedSamples:
     def over(self, dataset: Dataset) -> PreprocessedSamples:
         """The same split, order and preprocessing, for samples held by another dataset."""
         other = copy.copy(self)
-        other._dataset, other.cache = dataset, None
+        other._dataset, other.cache, other.fingerprint = dataset, None, self.fingerprint
         return other
 
     def ids_of_pass(self, pass_index: int) -> NDArray[np.int64]:
@@ -485,7 +495,7 @@ class PreprocessedSamples:
         except BaseException as error:  # an error here must not hide why the sample is bad
             return f"describe() raised {_reason(error)}"
 
-    def _make_fingerprint(self) -> str:
+    def _make_identity(self) -> str:
         facts = {
             "length": len(self._dataset),
             "num_classes": self.num_classes,
@@ -513,8 +523,7 @@ class PreprocessedSamples:
             digest.update(ids.astype("<i8").tobytes())
         if self.fold_of is not None:
             digest.update(b"folds" + self.fold_of.astype("<i2").tobytes())
-        content = getattr(self._dataset, "content_fingerprint", "")
-        return f"{digest.hexdigest()}.{content}" if content else digest.hexdigest()
+        return digest.hexdigest()
 
 
 def open_source(config: EnsembleConfig) -> PreprocessedSamples:

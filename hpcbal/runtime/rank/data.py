@@ -16,7 +16,7 @@ from hpcbal.data.arrays import Affine
 from hpcbal.data.dataset import BadSample
 from hpcbal.data.first_samples import doubts_about_values
 from hpcbal.data.labels import class_names
-from hpcbal.data.source import PreprocessedSamples, open_source
+from hpcbal.data.source import CONTENT, PreprocessedSamples, open_source
 from hpcbal.dataplane.cache import SampleCache
 from hpcbal.dataplane.neighbours import CacheWithNeighbours
 from hpcbal.dataplane.ring import NodeRing
@@ -193,16 +193,19 @@ class RankData:
     def own_source(self, config: EnsembleConfig) -> PreprocessedSamples:
         """Open the dataset on a trainer that makes its own batches.
 
-        Whether there are rounds, so that trainers need no dataset, is often not known at the start.
+        Trainers do so when a run begins to have no rounds, before any of them trains without: at the start,
+        or when `auto` chooses that. What files hold may have changed since the preprocessors have opened
+        them, as it may while a run reads them.
 
         Raises:
-            HpcbalError: if the dataset cannot be opened, or is not the one that the run started with.
+            HpcbalError: if the dataset cannot be opened, or has other samples than the run started with.
         """
         source = open_source(config)
-        if source.fingerprint != self.facts.fingerprint:
+        known = self.facts.fingerprint.partition(CONTENT)[0]
+        if source.identity != known:
             raise ClusterError(
                 f"data.dataset {config.data.dataset} has changed since the run began: fingerprints "
-                f"{self.facts.fingerprint} and {source.fingerprint}; restore it, then run the same command"
+                f"{known} and {source.identity}; restore it, then run the same command"
             )
         source.cache = self.cache
         return source

@@ -410,9 +410,13 @@ class Scheduler:
         self._stream_open = True
 
     def _start_group(self, plan: RoundPlan) -> None:
-        """Let the trainers of one group train one DNN; preprocessors put samples into the caches for it."""
+        """Let the trainers of one group train one DNN; preprocessors put samples into the caches for it.
+
+        With the first group, all trainers open the dataset: later it may be another one.
+        """
         (group,) = plan.groups
         if not self._fills_caches:
+            self._context.channel.send_to_all(self._roles.trainer_ranks, protocol.OpenData())
             self._fills_caches = self._stream_open = True  # its end brings their last reports
             self._send_to_preprocessors(protocol.FillCache(plan.first_pass))
         self._serial += 1

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from concurrent.futures import Executor
+from concurrent.futures import Executor, Future
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -12,9 +12,10 @@ from hpcbal.checkpoint import BackgroundWriter
 from hpcbal.cluster.roles import SCHEDULER_RANK
 from hpcbal.comm.group_comm import AloneComm, GroupComm
 from hpcbal.config import DnnConfig
+from hpcbal.data.source import PreprocessedSamples
 from hpcbal.dataplane.maker import BatchMaker
 from hpcbal.dataplane.reader import StreamReader
-from hpcbal.events.ensemble import GroupPlan, RoundPlan
+from hpcbal.events.ensemble import WITHOUT_ROUNDS, GroupPlan, RoundPlan
 from hpcbal.events.history import Position
 from hpcbal.runtime.balance.balancer import Balancer, EvenSplit, make_balancer, make_watch
 from hpcbal.runtime.balance.decided_split import SplitMemory
@@ -29,7 +30,7 @@ from hpcbal.runtime.rank.context import RankContext
 from hpcbal.runtime.rank.data import RankData
 from hpcbal.runtime.roles.group_profile import GroupProfile, Wave
 from hpcbal.runtime.roles.group_round import GroupRound
-from hpcbal.runtime.wire.protocol import FormGroup, Joined, OpenGroups, ReaderReady, Shutdown
+from hpcbal.runtime.wire.protocol import FormGroup, Joined, OpenData, OpenGroups, ReaderReady, Shutdown
 from hpcbal.training.backend import Backend
 from hpcbal.training.collective import GradientCollective, LocalCollective
 from hpcbal.training.devices import is_gpu
@@ -42,10 +43,10 @@ log = logging.getLogger(__name__)
 
 
 class Trainer:
-    """Obeys OpenGroups, FormGroup and Shutdown.
+    """Obeys OpenGroups, FormGroup, OpenData and Shutdown.
 
     Args:
-        data: this rank's data; the rank opens the dataset when it first makes batches of its own.
+        data: this rank's data; the rank opens the dataset once there are no rounds.
         backend: builds replicas.
         groups: forms the groups' gradient collectives; every trainer takes part, in the same order.
         make_wave: makes the profiling wave of some slots; called by the trainers of these slots only.
@@ -72,6 +73,7 @@ class Trainer:
         self._make_wave = make_wave
         self._fetcher = fetcher
         self._loader = loader
+        self._opening: Future[PreprocessedSamples] | None = None
         self._maker: BatchMaker | None = None
         self._cache = ReplicaCache()
         self._split_memories: dict[str, SplitMemory] = {}
@@ -87,7 +89,7 @@ class Trainer:
         """Work until Shutdown; returns the exit code that it carries."""
         context = self._context
         while True:
-            _, message = context.channel.wait(lambda: context.keep_in_touch("idle"))
+            _, message = context.channel.wait(self._idle)
             if isinstance(message, Shutdown):
                 self._writer.close()
                 if self._fetcher is not None:
@@ -103,8 +105,36 @@ class Trainer:
                 self._take_part(message)
             elif isinstance(message, FormGroup):
                 self._form_group(message)
+            elif isinstance(message, OpenData):
+                self._begin_to_open()
             else:
                 log.debug("dropped %r: its groups have ended", message)
+
+    def open_data(self) -> None:
+        """Open the dataset at the start of a run that has no rounds.
+
+        Raises:
+            HpcbalError: see `RankData.own_source`.
+        """
+        if self._context.config.schedule.paradigm in WITHOUT_ROUNDS:
+            self._begin_to_open().result()
+
+    def _begin_to_open(self) -> Future[PreprocessedSamples]:
+        """Open the dataset in the thread that will read it: users' handles may work in one thread only."""
+        if self._opening is None:
+            open_it = partial(self._data.own_source, self._context.config)
+            if self._fetcher is not None:
+                self._opening = self._fetcher.submit(open_it)
+            else:
+                self._context.announce("opening the data")
+                self._opening = Future()
+                self._opening.set_result(open_it())
+        return self._opening
+
+    def _idle(self) -> None:
+        if self._opening is not None and self._opening.done():
+            self._opening.result()  # raises what went wrong
+        self._context.keep_in_touch("idle")
 
     def _learn(self, joined: Sequence[Joined]) -> None:
         """Take in DNNs that this rank's configuration lacks."""
@@ -192,20 +222,12 @@ class Trainer:
         return KeptModel(self._context.dnn_directory(group.dnn_id), workers)
 
     def _own_maker(self, group: GroupPlan) -> BatchMaker:
-        """Return the maker of this rank's batches.
-
-        The dataset is opened in the thread that will read it: users' handles may work in one thread only. And
-        however long that takes, this thread shows that the rank lives.
-        """
+        """Return the maker of this rank's batches; however long that takes, the rank shows that it lives."""
         context = self._context
         if self._maker is None:
             doing = f"opening the data for {group.dnn_id}"
             context.announce(doing)
-            open_it = partial(self._data.own_source, context.config)
-            if self._fetcher is None:
-                source = open_it()
-            else:
-                source = result_of(self._fetcher.submit(open_it), lambda: context.keep_in_touch(doing))
+            source = result_of(self._begin_to_open(), lambda: context.keep_in_touch(doing))
             context.reads = ReadWatch(source, context.heartbeat_interval_s)
             self._maker = BatchMaker(self._data.facts.spec, source)
         context.announce(f"training {group.dnn_id}")

@@ -152,7 +152,7 @@ def _misfits(config: EnsembleConfig, num_slots: int, data: RankData, opened: Ope
         except InputError as error:
             if dnn.name not in opened.joined:
                 raise
-            found[dnn.name] = f"{error}; this DNN is listed in {opened.joined[dnn.name]} of the run"
+            found[dnn.name] = f"{opened.joined[dnn.name]}: {error}"
     return found
 
 

@@ -95,6 +95,7 @@ class TrainerRecipe(Recipe):
             fetcher=ThreadPoolExecutor(1, "batch-fetcher") if threads_allowed else None,
             loader=PartLoader(context, data.facts) if context.config.data.access == "partitioned" else None,
         )
+        self._role.open_data()
 
     def play(self) -> int:
         try:

@@ -67,6 +67,11 @@ class FormGroup(Message):
 
 
 @dataclass(frozen=True, slots=True)
+class OpenData(Message):
+    """Scheduler -> all trainers: from now on there are no rounds, so open the dataset if you have not yet."""
+
+
+@dataclass(frozen=True, slots=True)
 class FillCache(Message):
     """Scheduler -> preprocessors: put the samples of pass `pass_index` into the cache, in their order."""
 

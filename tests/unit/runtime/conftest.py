@@ -184,6 +184,7 @@ class Ranks:
             PartLoader(context, self.facts) if self.config.data.access == "partitioned" else None,
         )
         self._trainers.append(trainer)
+        trainer.open_data()
         return trainer
 
     def play(self, rank: int, role: Callable[[], Any]) -> None:

@@ -135,14 +135,40 @@ def test_a_dnn_whose_augment_does_not_work_fails_alone_at_the_next_start(lab: An
         done = {name: ("done", epochs) for name, epochs in lab.epochs.items()}
         assert lab.states() == {**done, "q": ("failed", 0), "good": ("done", 1)}
     out = capsys.readouterr().out
-    assert "augment.0.random_crop: needs images" in out
-    assert "listed in submitted/0000.yaml" in out
+    assert "submitted/0000.yaml: augment.0.random_crop: needs images" in out
     own = [{**lab.dnn("own", 1), "augment": flip}]
     rates = {name: {1: 5e5} for name in ("own", *lab.epochs)}
     backend = {"name": "emulated", "precision": "float64", "collective": "mpi", "rates": rates}
     lab.use(dnns=[*lab.dnns(hook="act"), *own], backend=backend)
     with pytest.raises(ConfigError, match="DNN own: augment"):
         lab.run()
+
+
+def test_a_slot_that_trains_late_reads_what_the_run_began_with(lab: Any, hooks: dict[str, Any]) -> None:
+    """Without rounds all trainers open the dataset at once: later it may be another one."""
+    has_changed = False
+
+    def open_it(_: int) -> None:
+        assert not has_changed, "a trainer opens what nobody else has seen"
+
+    hooks["open"] = open_it
+    data = {"dataset": "in_process_toys:opened_by", "args": {"hook": "open"}}
+    lab.use("independent", dnns=[lab.dnn("a", 4, hook="act")], data=data, num_slots=2)
+
+    def act() -> None:
+        nonlocal has_changed
+        has_changed = True
+        assert add(lab, "late") == 0
+        deadline_s = time.monotonic() + 30.0
+        while not lab.events("dnn-added"):
+            assert time.monotonic() < deadline_s, "nobody joins"
+            time.sleep(0.001)
+
+    lab.at_steps([2], act)
+    assert lab.run() == 0
+    assert lab.states() == {"a": ("done", 4), "late": ("done", 1)}
+    slots = [group.slots for event in lab.events("group-started") for group in event.plan.groups]
+    assert sorted(slots) == [(0,), (1,)]
 
 
 def test_a_number_of_a_file_that_was_removed_is_not_waited_for(lab: Any) -> None:
