@@ -775,6 +775,14 @@ def test_more_slots_than_gpus_of_a_node_are_refused(
     assert (sentence in said) == is_refused
 
 
+@pytest.mark.parametrize("gpus", ["", "gpus_per_node: 0\n"])
+def test_slots_of_cores_ask_for_no_gpus(site: Path, submit: Run, gpus: str) -> None:
+    (site / "site.yaml").write_text(f"system: slurm\ncores_per_node: 8\n{gpus}")
+    changes = ("--set", "slots={per_node: auto, device: gpu}", "--set", "backend={name: tensorflow}")
+    code, shown, _ = submit("a.yaml", *changes, "--time", "0:30", "--dry-run")
+    assert (code, "--ntasks-per-node=8" in shown, "gpus" in shown.partition("words=")[0]) == (0, True, False)
+
+
 def test_slots_follow_the_cores_of_the_site(site: Path, submit: Run) -> None:
     (site / "site.yaml").write_text("system: slurm\ncores_per_node: 4\n")
     auto = ("--set", "slots={per_node: auto}")
