@@ -133,7 +133,7 @@ def test_a_library_that_breaks_on_import_takes_nothing_else_down(
 ) -> None:
     (tmp_path / "tensorflow.py").write_text("raise OSError('libcuda.so.1: cannot open shared object file')\n")
     (tmp_path / "torch.py").write_text("import os\nos.kill(os.getpid(), 4)\n")
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
     broken, died = local.frameworks()
     assert (broken.check, broken.level, died.check, died.level) == ("TensorFlow", "error", "PyTorch", "error")
     assert "libcuda.so.1: cannot open shared object file" in broken.text
