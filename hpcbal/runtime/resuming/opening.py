@@ -13,12 +13,14 @@ from hpcbal.config.listed import DNNS
 from hpcbal.config.scheduling import specs_of
 from hpcbal.config.submission import names_of
 from hpcbal.control.states import TERMINAL
+from hpcbal.data.content import shortened
 from hpcbal.data.labels import in_words
 from hpcbal.errors import DataError
 from hpcbal.runtime.handoff.end_file import note_progress
 from hpcbal.runtime.handoff.launch_dir import RunRequest, output_of
 from hpcbal.runtime.handoff.stop_requests import StopRequests
 from hpcbal.runtime.handoff.submissions import SubmissionWatch, submissions_by_file
+from hpcbal.runtime.rank.data import Before
 from hpcbal.runtime.resuming.resume import Earlier, read_earlier
 from hpcbal.telemetry import Claim, Ledger, RunDirectory, RunLock, claim_output
 from hpcbal.telemetry.ledger import scan_ledger
@@ -55,6 +57,13 @@ class OpenedRun:
         """The DNNs that are still to be trained; by name, whether one has a checkpoint."""
         dnns = self.earlier.resume.dnns
         return {name: dnn.position is not None for name, dnn in dnns.items() if dnn.state not in TERMINAL}
+
+    @property
+    def before(self) -> Before:
+        """What is known of the run before its data are opened."""
+        earlier = self.earlier
+        trained_on = tuple(dict.fromkeys(earlier.fingerprints.values()))
+        return Before(self.joined, trained_on, tuple(earlier.bad_samples))
 
     def accept(self) -> None:
         """Make the changes of the config, which nothing refuses any more.
@@ -153,9 +162,11 @@ def check_fingerprint(
                 "another output.dir"
             )
         if trained_on != fingerprint:
+            before, now = shortened([trained_on, fingerprint])
             raise DataError(
                 f"{run.job(dnn_id)}: the checkpoint was trained on other data or preprocessing (fingerprint "
-                f"{trained_on}, now {fingerprint}); restore the dataset (and with data.lookahead the largest "
+                f"{before}, now {now}); restore the dataset, in which only samples that the run has named as "
+                "broken may have changed (and with data.lookahead the largest "
                 "batch_size, by which the order is cut), or choose another output.dir"
             )
     if not earlier.fingerprints or not moved:
