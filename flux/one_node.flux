@@ -31,7 +31,7 @@ read_numbers() { # of the job, and where it was submitted
 
 read_words() { given=("$@") words=("${@//%j/$job}"); }
 
-show_job() { flux --parent jobs --json "$id"; }
+show_job() { timeout 30 flux --parent jobs --json "$id"; }
 
 folder_of_script() { :; }
 
@@ -162,11 +162,12 @@ mkdir -p "$folder" 2>/dev/null || true
 ((!is_first)) || rm -f "$HPCBAL_END_FILE" # of another job: numbers recur
 doing="'hpcbal launcher --starting'"
 # A batch system that has lost a node starts the job again without asking this script. hpcbal reads from the batch system's
-# answer when the job ends: in seconds of the Unix epoch; 0: not known.
+# answer when the job ends: in seconds of the Unix epoch; 0: not known. Containers may print lines of their own before.
 unset HPCBAL_END_TIME # of another job
 status=0
 end=$({ show_job 2>/dev/null || true; } | "${CONTAINER[@]}" hpcbal launcher --starting --system flux \
-  --most-restarts "$MAX_RESTARTS" ${output:+--output "$output" --mark batch.cancel --job "$id"}) || status=$?
+  --most-restarts "$MAX_RESTARTS" ${output:+--output "$output" --mark batch.cancel --job "$id"} | tail -n 1) || status=$?
+[[ $end =~ ^[0-9]+$ ]] || end=0
 unset HPCBAL_CHAIN # a job that is submitted from here does not continue this one
 if ((status)); then
   rm -f "$HPCBAL_END_FILE"
@@ -214,8 +215,9 @@ kill "$watch" 2>/dev/null || true
 
 # What rank 0 has noted decides, not the launcher's code; hpcbal knows the rules. `again`: the same command continues from
 # the checkpoints.
-ended=$("${CONTAINER[@]}" hpcbal launcher --ended "$status" --most-restarts "$MAX_RESTARTS" ${output:+--output "$output" --mark batch.cancel}) ||
+ended=$("${CONTAINER[@]}" hpcbal launcher --ended "$status" --most-restarts "$MAX_RESTARTS" ${output:+--output "$output" --mark batch.cancel} | tail -n 1) ||
   ended="1 end"
+[[ $ended =~ ^[0-9]+\ (again|end)$ ]] || ended="1 end"
 read -r status next <<<"$ended"
 if [[ $next == again ]]; then
   if come_back; then exit "$status"; fi

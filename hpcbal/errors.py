@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import enum
+import errno
+import os
+from collections.abc import Iterator
 
 from hpcbal.safe_text import one_line, shortened
 
@@ -35,6 +39,21 @@ class InputError(HpcbalError):
     """The user's input (config, command line, files, launch) is wrong."""
 
     exit_code = ExitCode.WRONG_INPUT
+
+
+@contextlib.contextmanager
+def refusing_paths() -> Iterator[None]:
+    """Turn what the system says of a path that cannot even be looked at into an `InputError`.
+
+    `Path.exists` and its like raise it for names that are too long, and in folders that one may not search.
+    """
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in (errno.ENAMETOOLONG, errno.EACCES) or not error.filename:
+            raise
+        path = one_line(shortened(os.fsdecode(error.filename)))
+        raise InputError(f"{path}: {error.strerror}; give another path") from error
 
 
 MOST_PROBLEMS = 100
@@ -154,7 +173,10 @@ class RunFailed(HpcbalError):  # noqa: N818 - as people say it
 
 
 class RunRefused(RunFailed, InputError):  # noqa: N818
-    """A command that Python code has started was refused: its input is wrong."""
+    """A command that Python code has started was refused: its input is wrong.
+
+    `Run` shows arguments in place of options in `output`: `dnns`, not `--dnns`.
+    """
 
 
 class HpcbalWarning(UserWarning):

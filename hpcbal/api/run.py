@@ -19,6 +19,7 @@ from hpcbal.api.verbs import (
     arguments_for,
     changes,
     naming_arguments,
+    of_python,
     options,
     path_word,
     unchanged_process,
@@ -108,6 +109,7 @@ def _keep(given: GivenConfig, directory: RunDirectory, config: AnyConfig, reques
         write_atomic(directory.given, given.text_with(config.name), durable=True)
 
 
+@naming_arguments()
 def load(directory: str | os.PathLike[str]) -> Run:
     """Return the run in an output directory, in whatever state it is.
 
@@ -331,7 +333,7 @@ class Run:
         from hpcbal.telemetry.views.evaluation import read_evaluation, render_evaluation
 
         self._evaluate(
-            show, data=data, data_args=_json(data_args, "evaluate"), dnns=_names(dnns), weights=weights
+            show, data=_path(data), data_args=_json(data_args, "evaluate"), dnns=_names(dnns), weights=weights
         )
         found = read_evaluation(self._files.evaluation)
         if found is None:
@@ -341,7 +343,7 @@ class Run:
     @naming_arguments()
     def predictions(
         self,
-        data: str | None = None,
+        data: str | os.PathLike[str] | None = None,
         *,
         to: str | os.PathLike[str],
         data_args: Mapping[str, Any] | None = None,
@@ -358,7 +360,7 @@ class Run:
             data: test, validation, samples without labels (a folder of images, or a file .h5, .npy or
                 .npz), or the import path of a dataset that is called with `data_args`.
             to: the file; its end decides on the format: .parquet, .h5 or .csv.
-            dnns, weights, show: as for `evaluate`.
+            dnns, weights, show: as for `evaluate`; predictions of named DNNs leave evaluation.json as it is.
             ensemble: the mean of all DNNs, which None means, too, or the greedy selection.
             no_labels: whether the dataset has no labels, or none to look at.
             force: whether to replace a file that is there already.
@@ -371,7 +373,7 @@ class Run:
         """
         self._evaluate(
             show,
-            data=data,
+            data=_path(data),
             data_args=_json(data_args, "predictions"),
             to=to,
             dnns=_names(dnns),
@@ -423,7 +425,11 @@ class Run:
         """Do a verb in a process of its own, and wait for it."""
         parsed(words)  # wrong options are told at once
         child = Child(words, self.directory)
-        child.check(child.wait(show=show), allowed)
+        try:
+            child.check(child.wait(show=show), allowed)
+        except RunRefused as error:
+            said = of_python(error.output)
+            raise RunRefused(error.command, error.code, error.directory, said) from None
 
     @naming_arguments()
     def ensemble(
@@ -453,6 +459,21 @@ class Run:
 
 def _names(given: Sequence[str]) -> tuple[str, ...]:
     return (given,) if isinstance(given, str) else tuple(given)
+
+
+def _path(data: object) -> str | None:
+    """Return the word for `--data`.
+
+    Raises:
+        InputError: if these are samples, not the place where they are.
+    """
+    if data is not None and not isinstance(data, str | os.PathLike):
+        raise InputError(
+            f"data: got a value of type {type(data).__name__}, allowed: test, validation, a path, or the "
+            "import path of a dataset; save an array with numpy.save and give its file, or predict it in "
+            "this process: ensemble().predict takes arrays"
+        )
+    return data if data is None else os.fspath(data)
 
 
 def _json(arguments: Mapping[str, Any] | None, verb: str) -> str | None:

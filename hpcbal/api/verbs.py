@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, TypeAlias
 
 from hpcbal.cli.main import parsed
-from hpcbal.errors import DataError, HpcbalWarning, InputError
+from hpcbal.errors import DataError, HpcbalWarning, InputError, refusing_paths
 
 ConfigLike: TypeAlias = str | os.PathLike[str] | Mapping[str, Any]
 """The path of a YAML file, or its keys as values."""
@@ -87,10 +87,11 @@ def warn(text: str) -> None:
 def naming_arguments() -> Iterator[None]:
     """Name arguments of Python in errors, where the command line has options: `dnns`, not `--dnns`.
 
-    Errors with fields, and those that show what a command has printed, stay as they are.
+    Errors with fields stay as they are.
     """
     try:
-        yield
+        with refusing_paths():
+            yield
     except InputError as error:
         text = of_python(str(error))
         if text == str(error) or type(error) not in (InputError, DataError):

@@ -37,6 +37,7 @@ def run(args: argparse.Namespace) -> int:
     from hpcbal.telemetry.views.kinds import kind_of
     from hpcbal.telemetry.views.read_status import import_roots_of, read_status
     from hpcbal.telemetry.views.status import death_note, has_ended
+    from hpcbal.training.frameworks import needs_of, with_models_to_come
 
     directory, status = RunDirectory(args.directory), read_status(args.directory)
     if kind_of(status) is not ENSEMBLE:
@@ -53,7 +54,7 @@ def run(args: argparse.Namespace) -> int:
         known = with_submitted(of_file, directory)
         joined = load_joining(args.file, known, import_roots_of(args.directory))
         problems = joining_problems(known, joined)
-        loaded = {framework_of(dnn, known.backend) for dnn in known.dnns}
+        loaded = needs_of(with_models_to_come(known), known.backend)
         if is_going and not known.backend.is_emulated:
             problems += [
                 f"dnns.{dnn.name}: needs {TITLES[framework]}, which the ranks of this start have not loaded; "

@@ -33,7 +33,7 @@ from hpcbal.cli import (
     watch,
 )
 from hpcbal.cli.options import drop_stdout, writing_stdout
-from hpcbal.errors import INTERRUPTED, ConfigError, ExitCode, HpcbalError, InputError
+from hpcbal.errors import INTERRUPTED, ConfigError, ExitCode, HpcbalError, InputError, refusing_paths
 from hpcbal.processes import say
 
 _VERBS = (
@@ -121,7 +121,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = build_parser().parse_args(ours)
     args.argv, args.site_options = arguments, site_options
     try:
-        code = int(args.function(args))
+        with refusing_paths():
+            code = int(args.function(args))
         with writing_stdout():
             return code
     except HpcbalError as error:

@@ -153,8 +153,10 @@ def _named(entry: str, among: tuple[str, ...] | None) -> str | None:
     """
     if among is None:
         return entry
-    if entry.isdigit():
+    if entry.isascii() and entry.isdigit() and len(entry) < 10:
         return among[int(entry)] if int(entry) < len(among) else None
+    if not entry.startswith(("GPU-", _MIG)):
+        return None
     fits = [device for device in among if entry.startswith("GPU-") and device.startswith(entry)]
     if len(fits) == 1:
         return fits[0]

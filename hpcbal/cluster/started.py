@@ -241,7 +241,7 @@ def per_node(text: str) -> tuple[int, ...]:
 
 def number(text: str | None) -> int | None:
     """Return the number that a variable holds, 0 or more; None if it holds something else."""
-    return int(text) if text and text.isascii() and text.isdigit() else None
+    return int(text) if text and len(text) < 19 and text.isascii() and text.isdigit() else None
 
 
 def _first(environ: Mapping[str, str], names: tuple[str, ...], otherwise: int | None = None) -> int | None:

@@ -142,7 +142,7 @@ def join(file: YamlNode, run: EnsembleConfig, path: str) -> EnsembleConfig:
     if foreign:
         what = "belongs to the run, and a DNN that joins cannot change it; remove the key"
         raise ConfigError([node.problem(what) for node in foreign])
-    known = parse_yaml(resolved_yaml(run), "", fixed_where="the run's configuration")
+    known = parse_yaml(resolved_yaml(run), "", fixed_where=_OF_RUN)
     draft = kind.draft(YamlNode({**file.value, "seed": known.value["seed"]}, file.where, file.key), [])
     new = draft.full.get("dnns")
     if new is None:
@@ -161,9 +161,18 @@ def join(file: YamlNode, run: EnsembleConfig, path: str) -> EnsembleConfig:
         values["backend"] = YamlNode({**backend.value, "rates": both}, backend.where, backend.key)
     merged = Draft(YamlNode(values, known.where, ""), draft.problems, draft.parts, draft.unknown_keys)
     only_new = YamlNode({**values, "dnns": new}, known.where, "")
-    config = _checked(merged, kind, only_new)
-    return cast(EnsembleConfig, config)
+    try:
+        return cast(EnsembleConfig, _checked(merged, kind, only_new))
+    except ConfigError as error:
+        raise ConfigError([_of_joined(problem, path) for problem in error.problems]) from error
 
+
+def _of_joined(problem: str, path: str) -> str:
+    """Say of a problem of the whole run which file has brought it: the run had none before."""
+    return f"{path}: with its DNNs, {problem}" if problem.startswith(_OF_RUN) else problem
+
+
+_OF_RUN = "the run's configuration"
 
 JOINING_KEYS = ("schema", "kind", "name", "dnns", "sweeps", "defaults", "backend")
 """The keys of a file of DNNs that join a run; of `backend` it has only `rates`."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, cast
@@ -62,7 +63,7 @@ class SiteConfig(Section):
             options: options of this job, which come last and win.
         """
         values = {field.name: getattr(self, field.name) for field in dataclasses.fields(SiteHabits)}
-        values["venv"] = "" if self.container else self.venv or venv
+        values["venv"] = "" if self.container else os.path.expanduser(self.venv) or venv
         values["options"] = (*self.options, *options)
         return SiteHabits(**values)
 

@@ -170,7 +170,11 @@ def read_submission(path: Path, listed: Listed) -> Submission:
     Raises:
         ConfigError: if it is damaged, or was written by hand.
     """
-    values = read_yaml(path).plain()
+    try:
+        values = read_yaml(path).plain()
+    except ConfigError as error:
+        advice = "damaged: remove it; a search proposes again, and what you have added you can add again"
+        raise ConfigError([*error.problems, f"{path}: {advice}"]) from error
     try:
         items: Any = tuple(listed.item.model_validate(item) for item in values[listed.key])
         roots = tuple(str(root) for root in values["import_roots"])

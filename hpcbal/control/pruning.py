@@ -69,9 +69,10 @@ def _apply(ensemble: Ensemble, finished: int | None) -> Ruling:
     """Ask the rule; DNNs that wait are paused and pruned at once."""
     s, rule = ensemble.state, ensemble.settings.prune
     assert rule is not None
-    ruling = rule.rule(
-        [_candidate(ensemble, dnn, finished) for dnn in s.dnns.values() if dnn.spec.may_be_pruned]
-    )
+    compared = [_candidate(ensemble, dnn, finished) for dnn in s.dnns.values() if dnn.spec.may_be_pruned]
+    most_epochs = max((candidate.max_epochs for candidate in compared), default=0)
+    to_come = [Candidate(f"to come: {number}", (), most_epochs) for number in range(s.num_open)]
+    ruling = rule.rule([*compared, *to_come])
     s.paused = dict(ruling.paused)
     for dnn_id, detail in ruling.pruned.items():
         dnn = s.dnns[dnn_id]

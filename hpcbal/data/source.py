@@ -209,20 +209,21 @@ class PreprocessedSamples:
         """Spec of a sample before the first random operation; None while it is an encoded image."""
         return self._pipeline.prepared_spec
 
-    def prepared_bytes(self, num_samples: int = 8) -> float:
-        """Mean size of a sample before the first random operation.
+    def prepared_bytes(self, num_samples: int, most_bytes: int) -> dict[int, int]:
+        """Read some training and validation samples, taken evenly; return their sizes before the first random
+        operation.
 
         Args:
-            num_samples: samples to read, taken evenly, if they differ in size; those that cannot be used are
-                skipped.
+            num_samples: samples to read, >= 1; those that cannot be used are skipped.
+            most_bytes: no more are read once eight of them have so many bytes together.
 
-        Returns: bytes; 0 if none of them can be used.
+        Returns: bytes by id; empty if none can be used.
         """
-        spec = self.prepared_spec
-        if spec is not None and spec.is_static:
-            return float(spec.max_bytes)
-        found = []
-        for sample_id in self._train_ids[evenly(self.num_train, num_samples)].tolist():
+        found = dict[int, int]()
+        ids = np.concatenate([self._train_ids, self._validation_ids])
+        for sample_id in ids[evenly(len(ids), num_samples)].tolist():
+            if len(found) >= 8 and sum(found.values()) >= most_bytes:
+                break
             try:
                 prepared, _ = self._prepared(sample_id)
             except MemoryError:
@@ -231,8 +232,8 @@ class PreprocessedSamples:
                 _reason(error)  # of a bad sample, which is reported when a pass comes to it
                 continue
             parts = prepared.values() if isinstance(prepared, Mapping) else [prepared]
-            found.append(sum(len(each) if isinstance(each, bytes) else each.nbytes for each in parts))
-        return float(np.mean(found)) if found else 0.0
+            found[sample_id] = sum(len(each) if isinstance(each, bytes) else each.nbytes for each in parts)
+        return found
 
     @property
     def dataset(self) -> Dataset:

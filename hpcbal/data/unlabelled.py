@@ -50,7 +50,7 @@ def open_unlabelled(
         return GivenSamples(found, trained, option)
     if not wanted:
         raise DataError(f"{option}: got '', allowed: a folder, a file, or package.module:callable")
-    path = Path(wanted).expanduser()
+    path = Path(os.path.expanduser(wanted))
     allowed = "extensions" if path.is_dir() else "images" if path.suffix in _HDF5 else ""
     if set(args) - {allowed}:
         shown = ", ".join(args)
@@ -88,6 +88,8 @@ class ImageFiles:
     def below(cls, root: Path, extensions: Any) -> ImageFiles:
         """Find the images in a folder and in its folders; hidden ones are left out.
 
+        Links to folders are followed, and each folder counts once: links may lead in a circle.
+
         Raises:
             DataError: if there are none, or a folder cannot be listed.
         """
@@ -95,11 +97,21 @@ class ImageFiles:
         def refuse(error: OSError) -> None:
             raise DataError(f"--data: {error.filename} cannot be listed: {error.strerror}") from error
 
-        endings, names = image_endings(extensions, "--data-args"), []
-        for folder, folders, files in os.walk(root, onerror=refuse, followlinks=True):
-            folders[:] = sorted(each for each in folders if not each.startswith("."))
-            found = [each for each in files if each.lower().endswith(endings) and not each.startswith(".")]
-            names += [os.path.relpath(os.path.join(folder, each), root) for each in found]
+        endings, names = image_endings(extensions, "--data-args"), list[str]()
+        seen, links = set[tuple[int, int]](), [os.fspath(root)]
+        for link in links:  # grows: links come after the folders beside them, so these keep their own names
+            for folder, folders, files in os.walk(link, onerror=refuse):
+                status = os.stat(folder)
+                if (status.st_dev, status.st_ino) in seen:
+                    folders.clear()
+                    continue
+                seen.add((status.st_dev, status.st_ino))
+                folders[:] = sorted(each for each in folders if not each.startswith("."))
+                links += [path for each in folders if os.path.islink(path := os.path.join(folder, each))]
+                found = [
+                    each for each in files if each.lower().endswith(endings) and not each.startswith(".")
+                ]
+                names += [os.path.relpath(os.path.join(folder, each), root) for each in found]
         if not names:
             raise DataError(
                 f"--data: no {', '.join(endings)} file in {root}; for others, give "

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hpcbal.data.arrays import LINE_BYTES
-from hpcbal.dataplane.cache_size import NAMED, CacheNeed, size_on_node
+from hpcbal.dataplane.cache_size import KEPT_FREE, NAMED, CacheNeed, size_on_node
 from hpcbal.dataplane.cell import aligned
 from hpcbal.dataplane.shared_memory import PAGE_BYTES, Room, SharedMemory, rooms
 from hpcbal.errors import InputError
@@ -19,14 +19,14 @@ if TYPE_CHECKING:
     from mpi4py import MPI
 
 
-KEPT_FREE = 1 / 16
-"""Share of each limit of the node's memory that the cache leaves free, whatever its size."""
-
 MOST_WAIT_S = 2.0
 """How long a sample that another rank makes or sends is waited for without any news; then it is made here."""
 
-HOME_CHUNKS_AT, SHORTAGES_AT, OTHER_CHUNKS_AT = 0, 8, 16
-"""Places of the counters: of chunks, and of the ranks that found too little memory."""
+HOME_CHUNKS_AT, SHORTAGES_AT, OTHER_CHUNKS_AT, FULL_AT = 0, 8, 16, 24
+"""Places of the counters: of chunks, of the ranks that found too little memory, and that found it full."""
+
+NOT_FULL = 0.95
+"""A cache that keeps this share has only lost some room, to ranks that made the same samples at once."""
 
 
 class EntryLayout:
@@ -202,6 +202,7 @@ class SampleCache:
         self._is_home: Callable[[int], bool] = lambda _: True
         self.num_bytes = num_bytes
         self.num_hits = 0
+        self._num_meant = need.num_samples if need.hit_rate(num_bytes) == 1.0 else 0
         self._warning = ""
 
     @classmethod
@@ -305,6 +306,8 @@ class SampleCache:
         place = next(filter(None, (part.take(needed) for part in self._parts_for(sample_id))), 0)
         if not place:
             self.give_up(sample_id)
+            if self.is_full and self._num_meant and self._is_home(sample_id):
+                self._warn_of_full()
             return
         self.layout.write(self._memory, place, sample, label)
         self._shared.sync()
@@ -365,6 +368,7 @@ class SampleCache:
             self._part(cut, self.num_bytes, OTHER_CHUNKS_AT),
         ]
         self._is_home = is_home
+        self._num_meant = num_home if (cut - start) // self._need.entry_bytes >= num_home else 0
 
     def _part(self, start: int, end: int, counter_at: int) -> _Chunks:
         chunk_bytes = self._need.chunk_bytes(end - start)
@@ -385,6 +389,22 @@ class SampleCache:
                     )
                 return True
         return False
+
+    def _warn_of_full(self) -> None:
+        """Say that samples lack although there should be room for all; the first rank to find out does."""
+        num_meant, self._num_meant = self._num_meant, 0
+        num_held = np.count_nonzero(self._table)
+        is_short = self._memory[SHORTAGES_AT : SHORTAGES_AT + 8].any()
+        if is_short or num_held > NOT_FULL * num_meant or self._shared.fetch_add(FULL_AT, 1):
+            return
+        pool_bytes = self.num_bytes - self._need.table_bytes
+        needed = self._need.table_bytes + int(1.1 * pool_bytes * num_meant / max(1, num_held))
+        measured = self._need.num_measured
+        why = f", which are larger than the {measured} that its size was estimated from" if measured else ""
+        self._warning = (
+            f"the cache of decoded samples is full with {num_held} of {num_meant} samples{why}; the others "
+            f"are decoded in every pass; set dataplane.cache_bytes to about {needed}"
+        )
 
     def take_warning(self) -> str:
         """Return what people should know, once and on one rank of the node; empty if there is nothing."""

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+from numpy.typing import NDArray
 
 from hpcbal.data.arrays import LINE_BYTES
 from hpcbal.data.spec import LabelSpec, SampleSpec
@@ -18,6 +22,17 @@ AUTO_SHARE = 0.5
 """Most of the memory that is left when the run starts that `cache_bytes: auto` takes."""
 
 NAMED = ("the cache of decoded samples", "dataplane.cache_bytes")
+
+KEPT_FREE = 1 / 16
+"""Share of each limit of the node's memory that the cache leaves free, whatever its size."""
+
+NUM_MEASURED, MEASURED_BYTES = 64, 2**28
+"""How many samples are read, if they differ in size, and how many bytes of them."""
+NUM_ERRORS = 2.0
+"""A cache for all samples has room for a mean that is so many standard errors above the measured one."""
+AUTO_SLACK = 4
+"""If samples differ in size, `cache_bytes: auto` may take so many times what they are expected to need: a few
+very large ones may not be among those that were measured. Memory is only taken when samples come."""
 
 MOST_CHUNK_BYTES = 2**26
 CHUNKS = 256
@@ -35,6 +50,8 @@ class CacheNeed:
         sample: spec of the samples, before the first random operation.
         label: spec of their labels.
         mean_bytes: mean size of a sample.
+        error_bytes: standard error of the mean, >= 0; 0 if it is exact.
+        num_measured: samples that the mean is estimated from; 0 if it is exact.
     """
 
     num_ids: int
@@ -42,17 +59,24 @@ class CacheNeed:
     sample: SampleSpec
     label: LabelSpec
     mean_bytes: float
+    error_bytes: float = 0.0
+    num_measured: int = 0
 
     @classmethod
     def of(cls, source: PreprocessedSamples) -> CacheNeed | None:
-        """The need of a run's samples; None if nothing can be kept. May read a few samples."""
-        spec = source.prepared_spec
-        if spec is None or not (mean_bytes := source.prepared_bytes()):
+        """The need of a run's samples; None if nothing can be kept. Reads some samples if they differ."""
+        spec, num_samples = source.prepared_spec, source.num_train + source.num_validation
+        if spec is None:
             return None
-        dataset = source.dataset
-        return cls(
-            len(dataset), source.num_train + source.num_validation, spec, dataset.label_spec, mean_bytes
-        )
+        known = len(source.dataset), num_samples, spec, source.dataset.label_spec
+        if spec.is_static:
+            return cls(*known, float(spec.max_bytes))
+        measured = source.prepared_bytes(NUM_MEASURED, MEASURED_BYTES)
+        if not measured:
+            return None
+        ids = np.concatenate([source.train_ids, source.validation_ids])
+        mean, error = estimated_mean(measured, ids, source.sizes)
+        return cls(*known, mean, error, len(measured) if len(measured) < num_samples else 0)
 
     @property
     def head_bytes(self) -> int:
@@ -64,6 +88,14 @@ class CacheNeed:
     def entry_bytes(self) -> int:
         """Bytes that a sample of mean size takes, with its label."""
         return self.head_bytes + aligned(math.ceil(self.mean_bytes))
+
+    @property
+    def safe_entry_bytes(self) -> int:
+        """`entry_bytes` if the mean is `NUM_ERRORS` standard errors above the measured one."""
+        mean = self.mean_bytes + NUM_ERRORS * self.error_bytes
+        if self.sample.is_bounded:
+            mean = max(self.mean_bytes, min(mean, self.sample.max_bytes))
+        return self.head_bytes + aligned(math.ceil(mean))
 
     @property
     def table_bytes(self) -> int:
@@ -88,9 +120,18 @@ class CacheNeed:
         """Bytes of a cache with room for all samples, whichever of the writers makes them."""
         return self.table_bytes + self.pool_bytes(self.num_samples, num_writers)
 
+    def most_bytes(self, num_writers: int) -> float:
+        """Bytes that `whole_bytes` cannot exceed, whatever the sizes of the samples; infinite if unknown."""
+        if self.sample.is_static:
+            return self.whole_bytes(num_writers)
+        if not self.sample.is_bounded:
+            return math.inf
+        largest = replace(self, mean_bytes=float(self.sample.max_bytes), error_bytes=0.0)
+        return largest.whole_bytes(num_writers)
+
     def pool_bytes(self, num_samples: int, num_writers: int) -> int:
         """Bytes for so many samples, without the table."""
-        pool = num_samples * self.entry_bytes
+        pool = num_samples * self.safe_entry_bytes
         # In each chunk, the last sample may not fit; and each writer may end in the middle of one.
         pool += pool // ENTRIES * (num_writers > 1)
         size = pool
@@ -102,7 +143,8 @@ class CacheNeed:
 
     def chunk_bytes(self, pool_bytes: int) -> int:
         """Bytes that a writer gets at once from the memory for samples."""
-        wanted = min(max(pool_bytes // CHUNKS, ENTRIES * self.entry_bytes), MOST_CHUNK_BYTES)
+        used = min(pool_bytes, self.num_samples * self.safe_entry_bytes)  # the rest may never be taken
+        wanted = min(max(used // CHUNKS, ENTRIES * self.entry_bytes), MOST_CHUNK_BYTES)
         return aligned(max(PAGE_BYTES, min(wanted, pool_bytes // 8)), PAGE_BYTES)
 
     def hit_rate(self, *cache_bytes: int) -> float:
@@ -117,26 +159,68 @@ def size_on_node(
     """Return why this node cannot have the cache, or None; and how many bytes it takes.
 
     Args:
-        need: what the samples take; a cache is not larger than that, or where samples differ in size, so that
-            their mean is not known exactly, than twice that.
+        need: what the samples take.
         wanted: `dataplane.cache_bytes`, > 0.
         num_writers: ranks of the node that make samples.
         ring_bytes: size of the node's ring, which does not use its memory yet.
     """
-    whole = need.whole_bytes(num_writers)
+    num_bytes = granted_bytes(need, wanted, num_writers, rooms(), ring_bytes)
     if wanted == "auto":
-        return None, min(whole, auto_bytes(rooms(), ring_bytes, whole))
-    num_bytes = min(wanted, whole if need.sample.is_static else 2 * whole)
+        return None, num_bytes
     return shortage(num_bytes, *NAMED, besides=ring_bytes), num_bytes
 
 
-def auto_bytes(known_rooms: list[Room], ring_bytes: int, most: int) -> int:
-    """Bytes that `cache_bytes: auto` allows on a node: `AUTO_SHARE` of what is left beside the ring.
+def granted_bytes(
+    need: CacheNeed,
+    wanted: int | Literal["auto"],
+    num_writers: int,
+    known_rooms: list[Room],
+    ring_bytes: int,
+) -> int:
+    """Return the size of a node's cache: what is wanted, as far as the samples may need it.
+
+    Of `auto` it is at most `AUTO_SHARE` of what is left beside the ring. A given size is cut to what is left,
+    without what the cache never takes, if that still holds all samples. Otherwise it may be more than what is
+    left.
 
     Args:
+        need, wanted, num_writers, ring_bytes: see `size_on_node`.
         known_rooms: the limits of the node's memory.
-        ring_bytes: size of the ring, which does not use its memory yet.
-        most: what is returned if no limit is known.
     """
-    left = [room.left_bytes - ring_bytes for room in known_rooms]
-    return max(0, int(AUTO_SHARE * min(left))) if left else most
+    most = need.most_bytes(num_writers)
+    if wanted == "auto":
+        allowed = min(most, AUTO_SLACK * need.whole_bytes(num_writers))
+        left = min((room.left_bytes - ring_bytes for room in known_rooms), default=math.inf)
+        return int(max(0, min(allowed, AUTO_SHARE * left)))
+    num_bytes = int(min(wanted, most))
+    usable = min(
+        (int(room.left_bytes - KEPT_FREE * room.total_bytes) - ring_bytes for room in known_rooms),
+        default=num_bytes,
+    )
+    return usable if usable < num_bytes and need.hit_rate(usable) == 1.0 else num_bytes
+
+
+def estimated_mean(
+    measured: Mapping[int, int], ids: NDArray[np.int64], sizes: NDArray[np.float64] | None
+) -> tuple[float, float]:
+    """Estimate the mean size of all samples, and its standard error, from those of some.
+
+    If the dataset declares sizes, the bytes may be in proportion to them; then their ratio tells more.
+
+    Args:
+        measured: bytes by id, at least one.
+        ids: of all samples, shape (n,).
+        sizes: relative sizes by id that the dataset declares; None if it declares none.
+
+    Returns: (mean, its standard error), in bytes with the padding that a sample has in memory.
+    """
+    found = np.array([aligned(each) for each in measured.values()], np.float64)
+    mean, errors = float(found.mean()), found - found.mean()
+    if sizes is not None:
+        own = sizes[list(measured)]
+        ratio = found.sum() / own.sum()
+        if (ratio * own - found).std() < errors.std():
+            mean, errors = float(ratio * sizes[ids].mean()), ratio * own - found
+    num_others = 1.0 - len(found) / len(ids)
+    variance = float(np.square(errors).sum()) / max(1, len(found) - 1)
+    return mean, math.sqrt(variance / len(found) * num_others)

@@ -9,6 +9,7 @@ import hashlib
 import math
 import os
 import re
+import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -177,9 +178,13 @@ def _to_mlflow(run: TrackedRun, place: Path) -> None:
         raise _missing("mlflow", error) from error
     place.mkdir(parents=True, exist_ok=True)
     client = MlflowClient(tracking_uri=place.as_uri())
-    if client.get_experiment_by_name(run.name) is not None:
+    there = client.get_experiment_by_name(run.name)
+    if there is not None:
+        is_deleted = there.lifecycle_stage == "deleted"  # by hand; its name is still taken
+        where = place / ".trash" / there.experiment_id if is_deleted else "it there"
         raise InputError(
-            f"{place} holds an experiment {run.name} already; remove it there, or choose another --into"
+            f"{place} holds {'a deleted' if is_deleted else 'an'} experiment {run.name} already; remove "
+            f"{where}, or choose another --into"
         )
     experiment = client.create_experiment(run.name)
     try:
@@ -202,7 +207,8 @@ def _to_mlflow(run: TrackedRun, place: Path) -> None:
             end_s = max([start_s, *(each.ended_s for each in job.epochs)])
             client.set_terminated(run_id, "FAILED" if job.state == "failed" else "FINISHED", _ms(end_s))
     except BaseException:
-        client.delete_experiment(experiment)  # not to be taken for the whole run
+        # Not to be taken for the whole run. MLflow would only mark it as deleted, and keep its name taken.
+        shutil.rmtree(place / experiment, ignore_errors=True)
         raise
 
 

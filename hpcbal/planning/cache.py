@@ -13,6 +13,9 @@ if TYPE_CHECKING:  # loads NumPy, which a plan without the dataset does not need
     from hpcbal.data.source import PreprocessedSamples
     from hpcbal.dataplane.cache_size import CacheNeed
 
+SHARED_SHARE = 0.5
+"""Share of a node's memory that /dev/shm is taken to have: Linux's default, which nodes may change."""
+
 
 @dataclass(frozen=True, slots=True)
 class KeptFacts:
@@ -49,7 +52,8 @@ class KeptFacts:
         resize = config.preprocessing[names.index("resize")].args
         spec = SampleSpec.of((resize["height"], resize["width"], source.sample_spec.shape[-1]), "uint8")
         labels = source.dataset.label_spec
-        first = CacheNeed(len(source.dataset), source.num_positions, spec, labels, spec.max_bytes)
+        num_samples = source.num_train + source.num_validation
+        first = CacheNeed(len(source.dataset), num_samples, spec, labels, spec.max_bytes)
         return cls(need, first, ring_bytes)
 
 
@@ -69,6 +73,7 @@ class PlannedCache:
         hit_rate: share of the samples that it finds from the second pass on, 0..1; None: unknown.
         rate_with_resize_first: the same with `resize` before `random_crop`.
         num_nodes: nodes that have such a cache.
+        shared_bytes: what /dev/shm is taken to have; None: the memory of the node was not given.
     """
 
     wanted: int | Literal["auto"]
@@ -78,6 +83,16 @@ class PlannedCache:
     hit_rate: float | None = None
     rate_with_resize_first: float | None = None
     num_nodes: int = 1
+    shared_bytes: int | None = None
+
+    @property
+    def depends_on_shared_memory(self) -> bool:
+        """Whether a smaller or larger /dev/shm than the one that is assumed would change the cache."""
+        if self.shared_bytes is None or self.facts is None or self.num_bytes is None or self.hit_rate is None:
+            return False
+        if self.wanted == AUTO:
+            return self.hit_rate < 1.0
+        return self.num_bytes + self.facts.ring_bytes > self.shared_bytes
 
     @property
     def hit_rate_of_all(self) -> float | None:
@@ -98,6 +113,7 @@ class PlannedCache:
             "bytes": self.num_bytes,
             "whole_bytes": self.whole_bytes,
             "sample_bytes": None if need is None else need.entry_bytes,
+            "samples_measured": None if need is None else need.num_measured,
             "hit_rate": self.hit_rate,
             "hit_rate_of_all_nodes": self.hit_rate_of_all,
             "sample_bytes_with_resize_first": None if other is None else other.entry_bytes,
@@ -129,39 +145,32 @@ def planned_cache(
         if wanted != "auto":
             return PlannedCache(wanted, None, num_bytes=wanted)
         return PlannedCache(wanted, None) if decodes else None
-    limit = _limit(wanted, facts.ring_bytes, bytes_per_node)
+    shared_bytes = None if bytes_per_node is None else int(SHARED_SHARE * bytes_per_node)
+
+    def size_and_rate(need: CacheNeed) -> tuple[int, int | None, float | None]:
+        """(bytes for all samples, bytes of the cache, hit rate), as the run finds them."""
+        from hpcbal.dataplane.cache_size import granted_bytes
+        from hpcbal.dataplane.shared_memory import Room
+
+        whole = need.whole_bytes(num_writers)
+        limits = [limit for limit in (bytes_per_node, shared_bytes) if limit is not None]
+        if wanted == AUTO and not limits:
+            return whole, None, None
+        known_rooms = [Room(limit, limit, "", "") for limit in limits]
+        num_bytes = min(whole, granted_bytes(need, wanted, num_writers, known_rooms, facts.ring_bytes))
+        return whole, num_bytes, need.hit_rate(num_bytes)
+
     rate_otherwise = None
     if facts.with_resize_first is not None:
-        rate_otherwise = _size_and_rate(facts.with_resize_first, num_writers, limit)[2]
+        rate_otherwise = size_and_rate(facts.with_resize_first)[2]
     if facts.need is None:
         has_advice = facts.with_resize_first is not None
         return PlannedCache(wanted, facts, rate_with_resize_first=rate_otherwise) if has_advice else None
-    whole, num_bytes, rate = _size_and_rate(facts.need, num_writers, limit)
-    return PlannedCache(wanted, facts, whole, num_bytes, rate, rate_otherwise, num_nodes)
+    whole, num_bytes, rate = size_and_rate(facts.need)
+    return PlannedCache(wanted, facts, whole, num_bytes, rate, rate_otherwise, num_nodes, shared_bytes)
 
 
 def known_hit_rate(config: EnsembleConfig, facts: KeptFacts, bytes_per_node: int | None = None) -> float:
     """`PlannedCache.hit_rate`, which does not depend on the number of writers; 0 if it is unknown."""
     cache = planned_cache(config, facts, 1, bytes_per_node)
     return 0.0 if cache is None or cache.hit_rate is None else cache.hit_rate
-
-
-def _limit(wanted: int | Literal["auto"], ring_bytes: int, bytes_per_node: int | None) -> int | None:
-    """Most bytes of the cache; None: the node decides."""
-    if wanted != "auto":
-        return wanted
-    if bytes_per_node is None:
-        return None
-    from hpcbal.dataplane.cache_size import AUTO_SHARE
-
-    return max(0, int(AUTO_SHARE * (bytes_per_node - ring_bytes)))
-
-
-def _size_and_rate(
-    need: CacheNeed, num_writers: int, limit: int | None
-) -> tuple[int, int | None, float | None]:
-    """(bytes for all samples, bytes of the cache, hit rate)."""
-    whole = need.whole_bytes(num_writers)
-    if limit is None:
-        return whole, None, None
-    return whole, min(whole, limit), need.hit_rate(min(whole, limit))

@@ -235,7 +235,8 @@ def _evaluate_and_keep(comm: MPI.Intracomm, slots: LocalSlots, part: _Part, kept
             assert problem is not None
             raise problem
         if comm.rank == 0:
-            report(run, evaluation, data.samples, kept, as_json=request.as_json)
+            some = bool(request.patterns)
+            report(run, evaluation, data.samples, kept, as_json=request.as_json, is_of_some=some)
         return code_of_end("failed-dnns" if evaluation.left_out else "done")
 
     return all_or_none(comm, liveness.doing("writing the evaluation", finish))

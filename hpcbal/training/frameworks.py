@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import importlib
+import itertools
 from collections.abc import Iterable, Mapping, Sequence
 
 from hpcbal.config.checks.frameworks import TITLES, Framework, framework_of
 from hpcbal.config.schema.dnn import DnnConfig
-from hpcbal.config.schema.ensemble import BackendConfig
+from hpcbal.config.schema.ensemble import BackendConfig, EnsembleConfig
 from hpcbal.data.arrays import Affine
 from hpcbal.data.spec import CLASS_LABEL, LabelSpec, SampleSpec
 from hpcbal.errors import InputError
@@ -68,6 +69,23 @@ def load_framework(framework: Framework, precision: str, slots: LocalSlots | Non
     if slots is None:
         return TensorFlowBackend("cpu", precision)
     return TensorFlowBackend(setup_tensorflow(slots), precision)
+
+
+def with_models_to_come(config: EnsembleConfig) -> tuple[DnnConfig, ...]:
+    """Return the DNNs of a run, and one for each model and framework that its searches may propose."""
+    dnns = list(config.dnns)
+    for search in config.searches:
+        like = next((dnn for dnn in config.dnns if dnn.name in search.drawn), None)
+        if like is None or not search.num_open:
+            continue
+        choices = {
+            key: found.choice or (getattr(like, key),)
+            for key in ("model", "framework")
+            if (found := search.search.space.get(key)) is not None
+        }
+        for values in itertools.product(*choices.values()):
+            dnns.append(like.model_copy(update=dict(zip(choices, values, strict=True))))
+    return tuple(dnns)
 
 
 def needs_of(dnns: Iterable[DnnConfig], backend: BackendConfig) -> dict[Framework, str]:

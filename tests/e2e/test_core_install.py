@@ -30,7 +30,7 @@ def core(tmp_path_factory: pytest.TempPathFactory, wheel: Path) -> Path:
     subprocess.run([base, "-m", "venv", folder / "venv"], check=True)
     bin_folder = folder / "venv" / "bin"
     done = subprocess.run(
-        [bin_folder / "python", "-m", "pip", "install", "--quiet", wheel],
+        [bin_folder / "python", "-m", "pip", "install", "--quiet", "--no-compile", wheel],
         env={name: value for name, value in os.environ.items() if name != "PYTHONPATH"},
         capture_output=True,
         text=True,

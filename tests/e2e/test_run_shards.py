@@ -144,7 +144,10 @@ def train(lab, name: str, access: str, sections: dict) -> tuple:
 
 @pytest.mark.parametrize(
     ("access", "sections", "names"),
-    [("shared", SHARED, WRITERS), ("partitioned", PARTITIONED, ["parquet_shards"])],
+    [
+        ("shared", SHARED, ["tar_shards", "tfrecord_shards"]),
+        ("partitioned", PARTITIONED, ["parquet_shards"]),
+    ],
     ids=["shared", "partitioned"],
 )
 def test_shards_train_as_a_folder_does(data, same_outcome, access, sections, names):

@@ -17,7 +17,7 @@ from hpcbal.telemetry.resources.processes import living_children
 
 pytestmark = pytest.mark.e2e
 
-SCHEDULER, PREPROCESSOR, MASTER, SECOND_TRAINER = 0, 1, 2, 3
+SCHEDULER, MASTER, SECOND_TRAINER = 0, 2, 3
 
 
 DONE = {"a": ("done", 5), "b": ("done", 3), "c": ("done", 4)}
@@ -57,13 +57,12 @@ def check_stopped(lab, done, reason: str) -> None:
 def test_signals_change_nothing_whoever_gets_them(lab, undisturbed, same_outcome):
     """Each start is stopped by another signal, inside a pass or at its end, the first one under plain mpirun.
 
-    TERM to a single rank; to mpirun, as `kill $(pgrep mpirun)` or `scancel` do; HUP to all processes, as a
+    TERM to a trainer; to mpirun, as `kill $(pgrep mpirun)` or `scancel` do; HUP to all processes, as a
     lost connection does.
     """
     lab.configure(slow_down)  # on a busy machine signals arrive late
     stops = [
         ("master", signal.SIGTERM, f" at rank {MASTER}", 5),
-        ("preprocessor", signal.SIGTERM, f" at rank {PREPROCESSOR}", None),
         ("mpirun", signal.SIGTERM, "", None),
         ("all", signal.SIGHUP, "", None),
     ]
@@ -73,7 +72,6 @@ def test_signals_change_nothing_whoever_gets_them(lab, undisturbed, same_outcome
         children, ranks = living_children(running.process.pid) or (), running.pids()
         receivers = {
             "master": [ranks[MASTER]],
-            "preprocessor": [ranks[PREPROCESSOR]],
             "mpirun": children,
             "all": [running.process.pid, *children, *ranks.values()],
         }

@@ -207,9 +207,15 @@ def qstat(words: list[str]) -> None:
     if words[:1] != ["-f"] and words[:2] != ["-x", "-f"]:
         raise Refused(f"qstat: illegal options {words}")
     for name in words[words.index("-f") + 1 :]:
-        code = queue.code(name.partition(".")[0].replace("[", ".").rstrip("]."))
+        key = name.partition(".")[0].replace("[", ".").rstrip("].")
+        code = queue.code(key)
+        job = queue.folder / f"{key}.job"
+        if not job.exists():
+            raise Refused(f"qstat: Unknown Job Id {name}")
+        when = time.strftime("%a %b %d %H:%M:%S %Y", time.localtime(job.stat().st_mtime))
         state = "R" if code is None else f"F\n    Exit_status = {code}"
-        print(f"Job Id: {name}\n    job_state = {state}\n    Resource_List.walltime = 00:05:00\n")
+        print(f"Job Id: {name}\n    job_state = {state}\n    ctime = {when}\n    stime = {when}")
+        print("    Resource_List.walltime = 00:05:00\n")
 
 
 def bsub(words: list[str]) -> None:

@@ -32,6 +32,11 @@ class RunTag(NamedTuple):
     value: str
 
 
+class Experiment(NamedTuple):
+    experiment_id: str
+    lifecycle_stage: str
+
+
 class _Run:
     def __init__(self, name: str, start_time: int) -> None:
         self.info = self
@@ -43,7 +48,7 @@ class _Run:
 
 
 class MlflowClient:
-    """Of MLflow; what it holds is kept by address, as a directory would."""
+    """Of MLflow's file store: an experiment is a folder, and one that is deleted by hand keeps its name."""
 
     stores: ClassVar[dict[str, dict[str, dict[str, _Run]]]] = {}
     fails_at = ""
@@ -52,18 +57,23 @@ class MlflowClient:
         uri = urlparse(tracking_uri)
         assert uri.scheme == "file", "nothing is sent"
         assert Path(uri.path).is_absolute()
+        self._root = Path(uri.path)
         self._runs = self.stores.setdefault(uri.path, {})
 
-    def get_experiment_by_name(self, name: str) -> object | None:
-        return name if name in self._runs else None
+    def get_experiment_by_name(self, name: str) -> Experiment | None:
+        if (self._root / name).is_dir():
+            return Experiment(name, "active")
+        return Experiment(name, "deleted") if (self._root / ".trash" / name).is_dir() else None
 
     def create_experiment(self, name: str) -> str:
-        assert name not in self._runs
+        assert self.get_experiment_by_name(name) is None
+        (self._root / name).mkdir()
         self._runs[name] = {}
         return name
 
     def delete_experiment(self, experiment: str) -> None:
-        del self._runs[experiment]
+        (self._root / ".trash").mkdir(exist_ok=True)
+        (self._root / experiment).rename(self._root / ".trash" / experiment)
 
     def create_run(self, experiment: str, *, run_name: str, start_time: int) -> _Run:
         if run_name == self.fails_at:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from hpcbal.cli.options import Answer
 from hpcbal.cli.planning.outlook import Sources, earlier_runs, sources_of
-from hpcbal.cli.planning.text import NO_SIZE, render_plan
+from hpcbal.cli.planning.text import NO_SIZE, cache_lines, render_plan
 from hpcbal.config import EnsembleConfig
 from hpcbal.config.checks.warnings import batches_above, check_parts, check_shares, over_limit, told_limit
 from hpcbal.config.scheduling import may_limit_to_one_slot, specs_of
@@ -42,7 +42,15 @@ def answer(args: argparse.Namespace, config: EnsembleConfig, warn: Callable[[str
         num_nodes, per_node = nodes_for(args.slots, per_node)
     check_shares(config, num_nodes * per_node)
     check_parts(config, num_nodes * per_node)
-    rates = find_rates(config, per_node, args.profile, command=str(args.config))
+    facts: PassFacts | None
+    try:
+        rates = find_rates(config, per_node, args.profile, command=str(args.config))
+    except InputError:  # the cache needs no rates
+        facts = _facts(config, sources_of(args)) if args.open_data else None
+        if facts is not None and facts.kept is not None:
+            for line in cache_lines(planned_cache(config, facts.kept, 1, args.memory, num_nodes)):
+                warn(line.strip())
+        raise
     facts = _facts(config, sources_of(args))
     size = {"num_nodes": num_nodes, "slots_per_node": per_node}
     choice = choose_for_plan(config, rates, facts, **size)

@@ -72,7 +72,7 @@ def render_plan(
         f"{count_text(plan.cluster.num_slots, 'trainer')} ({plan.ranks_per_node} per node)",
         f"preprocessors per node: {_counts_text(plan.preprocessors_per_node)}",
         *_memory_lines(memory, bytes_per_node),
-        *_cache_lines(cache),
+        *cache_lines(cache),
         *_time_lines(outlook),
         *([] if times is None else times.lines()),
         *_start_lines(plan, command),
@@ -170,7 +170,7 @@ def _memory_lines(memory: NodeMemory, bytes_per_node: int | None) -> list[str]:
     return [text, f"  DOES NOT FIT into {bytes_text(bytes_per_node)}: {bytes_text(over)} too much; {advice}"]
 
 
-def _cache_lines(cache: PlannedCache | None) -> list[str]:
+def cache_lines(cache: PlannedCache | None) -> list[str]:
     """How many samples are decoded only once, and what another order of operations would give."""
     if cache is None:
         return []
@@ -184,10 +184,12 @@ def _cache_lines(cache: PlannedCache | None) -> list[str]:
         lines = ["cache of decoded samples per node: none, because random_crop comes before resize"]
     else:
         each = f"{bytes_text(need.entry_bytes)} for each of {count_text(need.num_samples, 'sample')}"
+        if need.num_measured:
+            each += f" (estimated from {count_text(need.num_measured, 'sample')})"
         if cache.hit_rate is None:
             assert cache.whole_bytes is not None
             whole = bytes_text(cache.whole_bytes)
-            found = f"{whole} hold all, if the node has twice that left; --memory shows what it holds there"
+            found = f"{whole} hold all, if /dev/shm has twice that left; --memory shows what it holds there"
         else:
             found = f"it finds {_percent(cache.hit_rate)} of them from the second pass on"
             if cache.hit_rate_of_all not in (None, cache.hit_rate):
@@ -195,6 +197,11 @@ def _cache_lines(cache: PlannedCache | None) -> list[str]:
                     f", and {_percent(cache.hit_rate_of_all)} with the caches of all {cache.num_nodes} nodes"
                 )
         lines = [f"cache of decoded samples per node: {size}{each}; {found}"]
+        if cache.depends_on_shared_memory:
+            lines.append(
+                "  ring and cache lie in /dev/shm, which is taken to have half of the node's memory (Linux's "
+                "default); df /dev/shm on a compute node shows what it has"
+            )
     if other is not None:
         gain = f"{bytes_text(other.entry_bytes)} for each sample"
         if cache.rate_with_resize_first is not None:

@@ -58,7 +58,7 @@ def act_on(phase: Phase, *, at_once: bool) -> Act:
     """
     if phase is Phase.PENDING:
         return Act.REMOVE
-    if phase is Phase.RUNNING:
+    if phase in (Phase.RUNNING, Phase.UNKNOWN):
         return Act.KILL if at_once else Act.STOP
     return Act.NOTHING
 
@@ -93,8 +93,12 @@ class Cancelled:
             return self.problem
         if self.job.phase is Phase.UNKNOWN:
             then = "it does not come back once it has stopped"
-            then = then if self.job.record.id else "it ends when it starts"
-            return f"{self.directory}: {line_of(self.job, now_s)}; {self.unmarked or then}"
+            then = self.unmarked or (then if self.job.record.id else "it ends when it starts")
+            if self.problem:
+                then = f"it could not be {self.act.value}: {self.problem}; {then}"
+            elif self.act is not Act.NOTHING:
+                then = f"it was {self.act.value} if it runs; {then}"
+            return f"{self.directory}: {line_of(self.job, now_s)}; {then}"
         if self.problem:
             return f"{self.directory}: {self.job.name} could not be {self.act.value}: {self.problem}"
         if self.act is Act.NOTHING:
@@ -222,8 +226,8 @@ def _records(directory: Path) -> list[BatchRecord]:
 
 
 def _cancelled(directory: Path, job: JobInQueue, run: Run, *, at_once: bool) -> Cancelled:
-    act = act_on(job.phase, at_once=at_once)
-    if act is Act.NOTHING:
+    act = act_on(job.phase, at_once=at_once) if job.record.id else Act.NOTHING
+    if act is Act.NOTHING or job.record.system not in SYSTEMS:
         return Cancelled(directory, job, act)
     system = SYSTEMS[job.record.system]
     if act is not Act.STOP:

@@ -1,25 +1,21 @@
-"""Make the batch job of a command line: what its script does, where, and whether its directories are free."""
+"""Make the batch job of a command line."""
 
 from __future__ import annotations
 
 import argparse
 import os
 import re
-import shlex
 import sys
-import time
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from hpcbal.cli.options import print_warning
+from hpcbal.cli.submitting.earlier import jobs_before
 from hpcbal.cli.submitting.needs import Needs, needs_of_all
 from hpcbal.cli.submitting.noting import keys_of
-from hpcbal.cli.submitting.queue import JobInQueue, jobs_in_queue, line_of, unsettled_jobs, within
 from hpcbal.cli.submitting.tasks import path_word, tasks_of
 from hpcbal.cluster.systems import SYSTEMS, BatchJob, SiteHabits, System, detect
-from hpcbal.cluster.systems.commands import TIMEOUT_S
-from hpcbal.cluster.systems.job import Command, Phase
+from hpcbal.cluster.systems.job import Command
 from hpcbal.cluster.systems.script import check_site_options, render, render_compare, word
 from hpcbal.config import resolved_yaml
 from hpcbal.config.site import SiteConfig, check_launcher, load_site
@@ -27,7 +23,7 @@ from hpcbal.config.source.meant import did_you_mean
 from hpcbal.errors import InputError
 from hpcbal.kinds import JOBS, KINDS
 from hpcbal.telemetry.claim.directory import refuse_other_run
-from hpcbal.telemetry.files.batch_jobs import note_over, read_batch_jobs
+from hpcbal.telemetry.files.batch_jobs import read_batch_jobs
 from hpcbal.telemetry.files.run_directory import RunDirectory
 
 _PLAIN_PATH = re.compile(r"[\w./+=,@-]+", re.ASCII)
@@ -113,7 +109,7 @@ def prepare(args: argparse.Namespace) -> Submission:
     outputs = [task.output for task in tasks]
     # Before the scheduler is asked, which takes its time: what comes later is found by `note_intents`.
     seen = {output: keys_of(output) for output in outputs}
-    more = _end_of_earlier(system, outputs, args.after, is_array=is_array, is_dry=args.dry_run)
+    more = jobs_before(system, outputs, args.after, is_array=is_array, is_dry=args.dry_run)
     for task in tasks:
         if task.config.kind != JOBS.name:  # jobs may have been submitted to it since
             refuse_other_run(task.output, resolved_yaml(task.config), KINDS[task.config.kind].jobs)
@@ -187,107 +183,3 @@ def _new_name(folder: Path, outputs: Sequence[Path]) -> str:
         if is_free and not (folder / f"{name}.sh").exists():
             return name
         number += 1
-
-
-def _end_of_earlier(
-    system: System, outputs: Sequence[Path], after: Sequence[str], *, is_array: bool, is_dry: bool
-) -> list[str]:
-    """Refuse output directories that have a batch job which waits or runs, and note those that have ended.
-
-    Args:
-        system: where the new job is submitted.
-        outputs: the directories; all their jobs are asked for together.
-        after: jobs for whose end the new one waits, as the user names them.
-        is_array: whether the new job is an array.
-        is_dry: only warn, and note nothing.
-
-    Returns:
-        Further jobs for whose end the new job has to wait.
-
-    Raises:
-        InputError: if there is one.
-    """
-    noted = [(output, record) for output in outputs for record in unsettled_jobs(output)]
-    found: dict[Path, list[JobInQueue]] = {}
-    asked = jobs_in_queue(noted, within(TIMEOUT_S), notes=not is_dry)
-    for (output, _), job in zip(noted, asked, strict=True):
-        found.setdefault(output, []).append(job)
-    _warn_of_unknown(found)
-    tasks = range(1, len(outputs) + 1)
-    waited_for = {each for job in after for each in (job, *(system.task(job, task) for task in tasks))}
-    more: list[str] = []
-    for output, jobs in found.items():
-        more += _refuse_second(output, jobs, waited_for, is_array=is_array, is_dry=is_dry)
-    for output, jobs in () if is_dry else found.items():
-        over = [job.record.id for job in jobs if job.phase is Phase.ENDED and not job.record.is_over]
-        if over:
-            note_over(output, over)
-    return more
-
-
-def _warn_of_unknown(found: Mapping[Path, Sequence[JobInQueue]]) -> None:
-    unknown = [
-        (output, job)
-        for output, jobs in found.items()
-        for job in jobs
-        if job.phase is Phase.UNKNOWN and job.record.id
-    ]
-    if unknown:
-        output, job = unknown[0]
-        more = f", and those of {len(unknown) - 1} others" if unknown[1:] else ""
-        print_warning(
-            f"{output}: whether its job {job.record.id} still runs is not known{more}: {job.state.problem}"
-        )
-
-
-def _refuse_second(
-    output: Path, jobs: Sequence[JobInQueue], after: Set[str], *, is_array: bool, is_dry: bool
-) -> list[str]:
-    """Refuse an output directory that has a batch job which waits or runs.
-
-    Args:
-        output: the directory.
-        jobs: its jobs.
-        after: jobs whose end is waited for. One of them is allowed, unless its script may submit itself
-            again: the scheduler does not know of that.
-        is_array: whether the new job is an array, whose tasks cannot wait for different jobs.
-        is_dry: only warn.
-
-    Returns:
-        Further jobs of the directory for whose end the new job has to wait: the one that was named may be
-        removed from the queue before they have ended.
-
-    Raises:
-        InputError: if there is one.
-    """
-    cancel = f"'hpcbal cancel {shlex.quote(str(output))}'"
-    for job in jobs:
-        if not job.record.id and not job.record.is_over:
-            _refuse(
-                f"{output}: {line_of(job, time.time())}; wait for it, or let it end when it starts, with "
-                f"{cancel}, and submit again",
-                is_dry=is_dry,
-            )
-            return []
-    live = [job for job in jobs if job.is_live]
-    returning = [job for job in live if SYSTEMS[job.record.system].watches and job.record.max_restarts > 0]
-    others = [job for job in live if job.record.id not in after]
-    if not returning and (not others or (len(others) < len(live) and not is_array)):
-        return [job.record.id for job in others]
-    job = (returning or others)[-1]
-    behind = (
-        "array behind its jobs with --after" if is_array else f"job behind it with --after {job.record.id}"
-    )
-    before = "" if returning else f"start the new {behind}, "
-    _refuse(
-        f"{output}: its job {job.record.id} is {job.phase.value}; {before}wait for its end, cancel it with "
-        f"{cancel}, or choose another directory with --output",
-        is_dry=is_dry,
-    )
-    return []
-
-
-def _refuse(problem: str, *, is_dry: bool) -> None:
-    if not is_dry:
-        raise InputError(problem)
-    print_warning(problem)

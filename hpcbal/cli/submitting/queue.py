@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import platform
 import shutil
 import time
@@ -21,6 +22,17 @@ from hpcbal.telemetry.files.json_lines import duration_text, utc_text
 ANSWER_S = 10.0
 """So long a scheduler may take to say how a job is; people wait for it."""
 
+
+_SETTINGS = (
+    "SLURM_CONF",
+    "SLURM_CLUSTERS",
+    "PBS_DEFAULT",
+    "PBS_SERVER",
+    "PBS_CONF_FILE",
+    "LSF_ENVDIR",
+    "FLUX_URI",
+)
+"""Variables by which the commands of a batch system find the cluster."""
 
 SURE_S = 600.0
 """A scheduler that answers from memory may not know a younger job yet (LSF)."""
@@ -89,8 +101,16 @@ def within(limit_s: float, clock: Callable[[], float] = time.monotonic) -> Run:
     return run
 
 
+def _asked_by(record: BatchRecord) -> str:
+    """Return what decides which cluster answers: the machine, the command, and its settings."""
+    system = SYSTEMS.get(record.system)
+    command = None if system is None else shutil.which(system.program)
+    settings = [f"{name}={value}" for name in _SETTINGS if (value := os.environ.get(name))]
+    return " ".join([platform.node(), command or "", *settings])
+
+
 def _is_gone_here(record: BatchRecord) -> bool:
-    return platform.node() in record.gone_at
+    return _asked_by(record) in record.gone_at
 
 
 def _doubt(record: BatchRecord) -> str:
@@ -108,7 +128,8 @@ def jobs_in_queue(
 ) -> list[JobInQueue]:
     """Return batch jobs with their states; each system is asked for all of its jobs at once.
 
-    One that the system of this machine has forgotten is noted, and not asked for again.
+    One that its system has forgotten is noted, and not asked for again in the same way: another machine, or
+    the module of another cluster, may reach the one that knows it.
 
     Args:
         records: the output directory of each job, and how it was submitted.
@@ -131,7 +152,7 @@ def jobs_in_queue(
         else:
             states |= {(name, job): state for job, state in found.items()}
     jobs = []
-    gone: dict[Path, list[str]] = {}
+    gone: dict[tuple[Path, str], list[str]] = {}
     for directory, record in records:
         is_known = _is_gone_here(record)
         state = (GONE if is_known else states.get((record.system, record.id))) or QueueState(
@@ -139,10 +160,10 @@ def jobs_in_queue(
         )
         jobs.append(JobInQueue(record, state))
         if state.phase is Phase.GONE and not is_known and time.time() - record.submitted_s > SURE_S:
-            gone.setdefault(directory, []).append(record.key)
-    for directory, keys in gone.items() if notes else ():
+            gone.setdefault((directory, _asked_by(record)), []).append(record.key)
+    for (directory, asked_by), keys in gone.items() if notes else ():
         with contextlib.suppress(OutputError):  # somebody else's run
-            note_gone(directory, keys, platform.node())
+            note_gone(directory, keys, asked_by)
     return jobs
 
 

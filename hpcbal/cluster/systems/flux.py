@@ -153,6 +153,7 @@ FLUX = System(
         f"{long_options('time-limit')}|-t": "--time",
         long_options("cc", "bcc"): "--array",
         long_options("dependency"): "--after",
+        long_options("dry-run"): "hpcbal submit --dry-run",
         long_options("output"): "--output, the directory in which the log lies",
         long_options("cwd"): "cd, because relative paths start where hpcbal submit runs",
     },

@@ -183,8 +183,8 @@ def folder_of(path: str) -> str:
 def _question(system: System) -> str:
     """Return the command by which a script asks for its job, whose identifier it knows when it runs."""
     asked = system.question(())
-    environ = {"LC_ALL": "C", **asked.environ}
-    return " ".join([*(f"{name}={value}" for name, value in environ.items()), words(asked.words), '"$id"'])
+    environ = [f"{name}={value}" for name, value in {"LC_ALL": "C", **asked.environ}.items()]
+    return " ".join([*environ, "timeout 30", words(asked.words), '"$id"'])
 
 
 def _tasks(job: BatchJob) -> str | None:

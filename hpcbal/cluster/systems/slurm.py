@@ -163,6 +163,8 @@ def _state(fields: dict[str, str]) -> QueueState:
         return not_understood(word)
     phase = _PHASE_OF[word]
     reason = fields.get("Reason", "")
+    if word == "CANCELLED" and reason != "DependencyNeverSatisfied":
+        reason = ""  # it says why the job waited, not why it was cancelled
     return QueueState(
         phase,
         word,
@@ -240,6 +242,7 @@ SLURM = System(
         _own("D", "chdir"): "cd, because relative paths start where hpcbal submit runs",
         _own("M", "clusters"): "hpcbal submit on that cluster, which is asked about the job later",
         _own("W", "wait"): "hpcbal status --watch",
+        long_options("test-only"): "hpcbal submit --dry-run",
     },
     signal=lambda job: Command(("scancel", "--batch", "--signal=USR2", job)),
 )

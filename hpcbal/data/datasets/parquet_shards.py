@@ -251,7 +251,7 @@ def _path_of_bytes(field: pa.Field) -> str:
 def _is_bytes(kind: pa.DataType) -> bool:
     import pyarrow as pa
 
-    return pa.types.is_binary(kind) or pa.types.is_large_binary(kind)
+    return pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or str(kind) == "binary_view"
 
 
 def _kind_of_labels(kind: pa.DataType) -> str:
@@ -259,7 +259,7 @@ def _kind_of_labels(kind: pa.DataType) -> str:
 
     if pa.types.is_dictionary(kind):
         return _kind_of_labels(kind.value_type)
-    if pa.types.is_string(kind) or pa.types.is_large_string(kind):
+    if pa.types.is_string(kind) or pa.types.is_large_string(kind) or str(kind) == "string_view":
         return "texts"
     return "numbers" if pa.types.is_integer(kind) or pa.types.is_boolean(kind) else ""
 
@@ -318,7 +318,7 @@ def _numbers(column: pa.ChunkedArray, number_of: dict[str, int] | None) -> NDArr
         number_of: numbers of texts, to which new ones are added; None: labels are numbers.
 
     Raises:
-        _WrongColumnsError: if one is missing, or below 0.
+        _WrongColumnsError: if one is missing, below 0, or no int64.
     """
     import pyarrow as pa
 
@@ -326,10 +326,11 @@ def _numbers(column: pa.ChunkedArray, number_of: dict[str, int] | None) -> NDArr
         row = int(column.is_null().to_numpy().argmax())
         raise _WrongColumnsError(f"row {row} has no label; leave out rows without one")
     if number_of is not None:
-        texts = column.cast(pa.string()).to_pylist()
+        texts = column.to_pylist()
         return np.array([number_of.setdefault(text, len(number_of)) for text in texts], np.int64)
     numbers = column.cast(pa.int64(), safe=False).to_numpy()
     if len(numbers) and numbers.min() < 0:
         row = int(numbers.argmin())
-        raise _WrongColumnsError(f"row {row} has the label {numbers[row]}, allowed: a class, 0 or more")
+        label = column[row].as_py()  # the number may have been cut to 64 bits with a sign
+        raise _WrongColumnsError(f"row {row} has the label {label}, allowed: a class, 0 or more, below 2**63")
     return numbers

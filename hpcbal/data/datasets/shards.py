@@ -128,7 +128,7 @@ def shard_files(
         is_shard: whether a file of a directory with this name is one of them.
         handle: see `ShardFiles`.
 
-    Returns: the files; with a remark if a pattern finds only some of those that their names count.
+    Returns: the files; with a remark if a file or a pattern is only a part of those that their names count.
 
     Raises:
         DataError: if there are none, they cannot be read, or a directory holds parts of the data, or lacks
@@ -147,10 +147,8 @@ def shard_files(
                 f"{dataset}: {root} lacks {missing}; restore what is missing, or set data.args.path to a "
                 "pattern for the files that there are"
             )
-    elif root.exists():
-        paths = [root]
     else:
-        paths = sorted(map(Path, glob.glob(str(root))))
+        paths = [root] if root.exists() else sorted(map(Path, glob.glob(str(root))))
         missing = _missing(paths)
         if missing:
             remarks = (f"{dataset}: {path} finds no {missing}, so the samples in there are left out",)

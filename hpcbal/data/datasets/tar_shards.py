@@ -86,9 +86,9 @@ def _indexed(files: ShardFiles[int], endings: Sequence[str], label: str) -> Arra
     if not keys:
         with open(files.paths[0], "rb") as file:
             names = [member.name for member in islice(_members(file), _MOST_SHOWN)]
+        others = f" and {len(files.paths) - 1} more" if len(files.paths) > 1 else ""
         raise DataError(
-            f"tar_shards: no member {_shown(endings)} in {len(files.paths)} archives, the first one "
-            f"{files.paths[0]}{_instead(names, endings)}"
+            f"tar_shards: no member {_shown(endings)} in {files.paths[0]}{others}{_instead(names, endings)}"
         )
     return ranges_index(places, keys)
 

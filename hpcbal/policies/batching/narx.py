@@ -165,9 +165,10 @@ def _train(inputs: FloatArray, targets: FloatArray, weights: FloatArray) -> Floa
     best, least, now = weights, error(weights, held_out), loss(weights)
     damping, waited = FIRST_DAMPING, 0
     for _ in range(MOST_STEPS):
-        slopes = _slopes(weights, seen)
-        gradient = slopes.T @ (_output(weights, seen) - wanted) / len(seen) + PENALTY * weights
-        curvature = slopes.T @ slopes / len(seen)
+        slopes, missed_by = _slopes(weights, seen), _output(weights, seen) - wanted
+        # Not `@`: for arrays of this size BLAS starts threads, which spin on cores that other ranks train on.
+        gradient = np.einsum("ni,n->i", slopes, missed_by) / len(seen) + PENALTY * weights
+        curvature = np.einsum("ni,nj->ij", slopes, slopes) / len(seen)
         while damping <= MOST_DAMPING:
             damped = curvature + (PENALTY + damping) * np.eye(NUM_WEIGHTS)
             tried = weights - np.linalg.solve(damped, gradient)

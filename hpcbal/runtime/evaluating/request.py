@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fnmatch
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from hpcbal.config import DnnConfig, EnsembleConfig, load_ensemble
 from hpcbal.config.schema.section import is_import_path
 from hpcbal.config.source.meant import did_you_mean
-from hpcbal.errors import HpcbalError, InputError
+from hpcbal.errors import HpcbalError, InputError, refusing_paths
 from hpcbal.telemetry import RunDirectory, read_status
 from hpcbal.telemetry.views.kinds import jobs_of
 from hpcbal.telemetry.views.read_status import import_roots_of
@@ -83,6 +84,7 @@ class TrainedRun:
     import_roots: tuple[str, ...] = ()
 
 
+@refusing_paths()
 def open_trained(request: EvaluationRequest) -> TrainedRun:
     """Look at the run, without MPI and TensorFlow.
 
@@ -128,7 +130,7 @@ def _check_options(request: EvaluationRequest) -> None:
     if (
         is_own
         and not is_import_path(request.data or "")
-        and not Path(request.data or "").expanduser().exists()
+        and not Path(os.path.expanduser(request.data or "")).exists()
     ):
         raise InputError(
             f"--data: got {request.data!r}, allowed: test, validation, the import path of a dataset, "

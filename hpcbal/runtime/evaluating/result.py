@@ -441,9 +441,19 @@ def _notes_on_selection(num_dnns: int, run: TrainedRun, data: EvaluationData, ou
 
 
 def report(
-    run: TrainedRun, evaluation: Evaluation, samples: SampleSet, kept: Kept | None, *, as_json: bool
+    run: TrainedRun,
+    evaluation: Evaluation,
+    samples: SampleSet,
+    kept: Kept | None,
+    *,
+    as_json: bool,
+    is_of_some: bool = False,
 ) -> None:
     """Write the predictions, print the evaluation, and write it into the run's directory if it has scores.
+
+    Args:
+        is_of_some: whether DNNs were named. The predictions of these DNNs do not replace the evaluation in
+            the run's directory, which may be of all.
 
     Raises:
         OutputError: if it cannot be written; it has been printed then.
@@ -456,7 +466,7 @@ def report(
         place = {} if path is None else {"predictions": path}
         text = json.dumps({**to_jsonable(evaluation), **place}, indent=2)
     print(printable(text), file=own_stream("stdout"), flush=True)
-    if not samples.has_labels:
+    if not samples.has_labels or (kept is not None and is_of_some):
         return
     directory = RunDirectory(run.root)
     try:

@@ -68,7 +68,8 @@ def open_data(
             source = open_source(config)
             check_first(source)
             misfits = check_augmentations(config.dnns, source, config.seed, before.joined)
-            need = CacheNeed.of(source) if _may_keep(config, source) else None
+            is_first = world.rank == min(makers)  # one is enough: it may read some samples
+            need = CacheNeed.of(source) if is_first and _may_keep(config, source) else None
         elif world.rank not in makers and turn is first:
             meanwhile()
 
@@ -116,7 +117,9 @@ def _join(
     channel: Channel,
 ) -> CacheWithNeighbours:
     """Join the cache of this node with those of the others."""
-    homes, node = Homes(bytes_of_node), roles.ranks[channel.rank].node
+    # Where samples differ in size, caches may grow beyond what they are expected to need.
+    most, node = need.whole_bytes(1), roles.ranks[channel.rank].node
+    homes = Homes([min(most, num_bytes) for num_bytes in bytes_of_node])
     num_writers = sum(roles.ranks[rank].node == node for rank in makers)
     num_home = math.ceil(homes.share_of(node) * need.num_samples)
     own.reserve(lambda sample_id: homes.of(sample_id) == node, num_home, num_writers)

@@ -163,7 +163,9 @@ class Requests:
     def _state_of(self, name: str) -> Literal["over", "early", "training", "failed"]:
         s = self._ensemble.state
         dnn, group = s.dnns.get(name), s.groups.get(name)
-        if dnn is None or dnn.state is DnnState.FAILED:
+        if dnn is None:  # it has joined, and its event is still to be handled; or it was taken out
+            return "training" if name in names_of(self.config) else "failed"
+        if dnn.state is DnnState.FAILED:
             return "failed"
         leaving = None if group is None else group.leaving
         if dnn.state is DnnState.DONE or leaving is Leaving.CONVERGED:

@@ -27,7 +27,7 @@ from hpcbal.telemetry import RunDirectory
 from hpcbal.training.backend import Backend
 from hpcbal.training.collectives import check_distributed, fault_for, open_groups
 from hpcbal.training.devices import LocalSlots
-from hpcbal.training.frameworks import NativeBackend, import_framework, needs_of
+from hpcbal.training.frameworks import NativeBackend, import_framework, needs_of, with_models_to_come
 
 log = logging.getLogger(__name__)
 
@@ -40,7 +40,7 @@ class TrainerRecipe(Recipe):
         """Load the frameworks of the DNNs, which takes seconds."""
         if config.backend.is_emulated:
             return
-        for framework, who in needs_of(config.dnns, config.backend).items():
+        for framework, who in needs_of(with_models_to_come(config), config.backend).items():
             with contextlib.suppress(Exception):  # `make_backend` imports it again and reports the error
                 import_framework(framework, who)
 
@@ -54,7 +54,7 @@ class TrainerRecipe(Recipe):
         )
         config = self.setting.context.config
         wanted = config.backend.effective_collective
-        needs = {} if config.backend.is_emulated else needs_of(config.dnns, config.backend)
+        needs = {} if config.backend.is_emulated else needs_of(with_models_to_come(config), config.backend)
         check_distributed(wanted, backend.distributed, has_torch="torch" in needs)
         if wanted == "auto" and "tensorflow" not in needs:
             fault: str | None = "no network is of TensorFlow, for which Horovod is built"
@@ -63,10 +63,7 @@ class TrainerRecipe(Recipe):
         return Prepared(backend.device, fault, backend.distributed)
 
     def check(self) -> None:
-        """Refuse a run whose models are wrong; collective over the trainers.
-
-        DNNs that have joined fail alone if they cannot begin.
-        """
+        """Refuse a run whose models are wrong; collective over the trainers."""
         setting, peers = self.setting, self.setting.peers
         context = setting.context
         part = ModelCheck(
@@ -76,9 +73,7 @@ class TrainerRecipe(Recipe):
             partial(patient_allgather, peers),
             RunDirectory(context.output).rank_log(context.rank),
         )
-        new = {name for name, has_begun in setting.unfinished.items() if not has_begun}
-        dnns = [dnn for dnn in context.config.dnns if dnn.name not in new.intersection(setting.joined)]
-        part.run(dnns, setting.unfinished)
+        part.run(context.config.dnns, setting.unfinished, setting.joined)
 
     def build(self, prepared: Sequence[Prepared | None]) -> None:
         context, data, trainers = self.setting.context, self.setting.data, self.setting.peers
@@ -134,4 +129,4 @@ def make_backend(context: RankContext, trainers: MPI.Intracomm, *, is_sized: boo
         roles.ranks[context.rank].host,
         roles.slots_per_gpu,
     )
-    return NativeBackend(config.backend, config.dnns, slots)
+    return NativeBackend(config.backend, with_models_to_come(config), slots)

@@ -42,8 +42,8 @@ class BatchRecord:
             has its own, which `hpcbal cancel` makes.
         name: its name in the queue.
         is_over: whether it is known to have ended.
-        gone_at: names of the machines on which its system has said that it does not know the job any more.
-            Another machine may belong to the cluster that does.
+        gone_at: the ways of asking (machine, command, settings) to which the answer was that the job is not
+            known any more. Another one may reach the cluster that does.
     """
 
     system: str
@@ -94,18 +94,18 @@ def note_over(directory: Path, jobs: Sequence[str]) -> None:
     _append(directory, {"over": list(jobs)})
 
 
-def note_gone(directory: Path, jobs: Sequence[str], machine: str) -> None:
-    """Note that the batch system of a machine does not know jobs any more, so that it is not asked again.
+def note_gone(directory: Path, jobs: Sequence[str], asked_by: str) -> None:
+    """Note that a batch system does not know jobs any more, so that it is not asked again.
 
     Args:
         directory: output directory of their run.
         jobs: their keys.
-        machine: its name.
+        asked_by: how it was asked, see `BatchRecord.gone_at`.
 
     Raises:
         OutputError: if it cannot be written.
     """
-    _append(directory, {"gone": list(jobs), "at": machine})
+    _append(directory, {"gone": list(jobs), "at": asked_by})
 
 
 def _append(directory: Path, values: Mapping[str, Any]) -> None:

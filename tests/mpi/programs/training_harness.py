@@ -136,7 +136,7 @@ def pass_cases(cases: Iterable[Callable[[Bench], None]], bench: Bench, *names: s
     """Try one case after the other; trainer 0 prints `passed NAMES CASE` for each."""
     for case in cases:
         case(bench)
-        COMM.Barrier()
+        wait_for(COMM.Ibarrier())  # patiently: others may trace their networks meanwhile
         if COMM.rank == 0:
             print("passed", *names, case.__name__, flush=True)
 

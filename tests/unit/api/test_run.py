@@ -202,11 +202,35 @@ def test_predictions_are_written_by_the_command_line(
     assert started[0][2:] == ["--data=new.npy", "--to=p.csv", "--ensemble=greedy", "--force"]
     with pytest.raises(hpcbal.InputError, match="ensemble"):
         run.predictions(to="p.csv", ensemble="best")  # type: ignore[arg-type]
+    assert run.predictions(Path("new.npy"), to="p.csv") == Path("p.csv")
+    assert started[1][2:] == ["--data=new.npy", "--to=p.csv"]
+    arrays: Any = np.zeros((3, 2))
+    with pytest.raises(hpcbal.InputError, match=r"^data: got a value of type ndarray, .*save .* numpy\.save"):
+        run.predictions(arrays, to="p.csv")
+    with pytest.raises(hpcbal.InputError, match=r"^data: got a value of type ndarray, allowed: test, "):
+        run.evaluate(arrays)
+    assert len(started) == 2
+
+
+def test_what_a_command_refuses_is_said_with_the_names_of_arguments(
+    started: list[list[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def check(child: FakeChild, code: int, allowed: Any) -> None:
+        said = "hpcbal: --data-args: only with --data; see 'hpcbal evaluate --help'"
+        raise hpcbal.RunRefused("hpcbal evaluate", code, "out", said)
+
+    monkeypatch.setattr(FakeChild, "wait", lambda self, show: 2, raising=False)
+    monkeypatch.setattr(FakeChild, "check", check, raising=False)
+    with pytest.raises(hpcbal.RunRefused) as refused:
+        loaded().predictions("new.npy", to="p.csv")
+    assert refused.value.output == "hpcbal: data_args: only with data; see 'hpcbal evaluate --help'"
 
 
 def test_only_a_run_can_be_loaded() -> None:
     with pytest.raises(hpcbal.InputError, match="no such directory"):
         hpcbal.load("nowhere")
+    with pytest.raises(hpcbal.InputError, match=r"x: File name too long; give another path$"):
+        hpcbal.load("x" * 300)
     Path("empty").mkdir()
     with pytest.raises(hpcbal.InputError, match=r"no config.yaml: not the output directory of a run"):
         hpcbal.load("empty")

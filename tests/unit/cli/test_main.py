@@ -31,6 +31,28 @@ def config(tmp_path: Path) -> Path:
     return path
 
 
+@pytest.mark.parametrize(
+    "words",
+    [["status"], ["cancel"], ["report"], ["evaluate"], ["compare"], ["stop", "a"], ["export", "--to=x"]],
+)
+def test_a_path_that_cannot_be_looked_at_is_one_sentence(words: list[str], capsys: Capture) -> None:
+    assert main([words[0], "x" * 300, *words[1:]]) == ExitCode.WRONG_INPUT
+    said = capsys.readouterr().err.splitlines()
+    assert len(said) == 1
+    assert said[0].endswith(": File name too long; give another path")
+
+
+def test_an_error_of_the_system_that_is_no_mistake_of_the_user_keeps_its_traceback(
+    config: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def run(args: argparse.Namespace) -> int:
+        raise OSError(5, "Input/output error", "x")
+
+    monkeypatch.setattr(validate_verb, "run", run)
+    with pytest.raises(OSError, match="Input/output error"):
+        main(["validate", str(config)])
+
+
 @pytest.mark.parametrize("verb", ["run", "validate", "plan", "profile", "status", "schema"])
 def test_every_verb_has_help(verb: str, capsys: Capture) -> None:
     with pytest.raises(SystemExit) as end:

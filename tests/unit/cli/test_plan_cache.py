@@ -74,13 +74,16 @@ def test_auto_depends_on_the_memory_of_a_node(capsys: Capture) -> None:
     cache = values["cache_per_node"]
     assert (cache["bytes"], cache["hit_rate"]) == (None, None)
     assert values["memory_per_node"]["cache_bytes"] == 0
-    assert "hold all, if the node has twice that left" in text
+    assert "hold all, if /dev/shm has twice that left" in text
     ring_bytes = values["memory_per_node"]["ring_bytes"]
-    values, text = planned(capsys, operations, "auto", "--open-data", "--memory", str(ring_bytes + 2 * 9_000))
+    memory = str(2 * (ring_bytes + 2 * 9_000))  # half of it is in /dev/shm
+    values, text = planned(capsys, operations, "auto", "--open-data", "--memory", memory)
     assert values["cache_per_node"]["bytes"] == 9_000
     assert 0.2 < values["cache_per_node"]["hit_rate"] < 0.3
+    assert "/dev/shm, which is taken to have half of the node's memory (Linux's default); df /dev/sh" in text
     values, text = planned(capsys, operations, "auto", "--open-data", "--memory", "1GiB")
     assert "it finds 100% of them from the second pass on" in text
+    assert "df /dev/shm" not in text
     _, text = planned(capsys, operations, "auto")
     assert "at most half of what the node has left, --open-data shows how many samples it holds" in text
 
@@ -99,6 +102,30 @@ def test_a_random_crop_before_the_resize_is_named_with_what_the_other_order_give
     assert cache["hit_rate_with_resize_first"] == 1.0
     assert "14.1 KiB for each of 40 samples; it finds 35% of them" in text
     assert f"{other}, and 100% found" in text
+
+
+def test_images_of_unequal_size_are_estimated_from_some_of_them(capsys: Capture) -> None:
+    options = ("--set", "dataplane.max_sample_bytes=64KiB", "--open-data")
+    values, text = planned(capsys, [EXACT], "1GiB", *options)
+    assert values["cache_per_node"]["samples_measured"] == 0, "40 files are all read"
+    assert "estimated" not in text
+    for number in range(NUM_FILES, 200):
+        path = Path("images", f"class{number % 2}", f"{number:03}.png")
+        Image.fromarray(np.zeros((40, 20 + number % 50, 3), np.uint8)).save(path)
+    values, text = planned(capsys, [EXACT], "1GiB", *options)
+    cache = values["cache_per_node"]
+    assert cache["samples_measured"] == 64
+    assert (cache["hit_rate"], cache["bytes"]) == (1.0, cache["whole_bytes"])
+    assert "for each of 200 samples (estimated from 64 samples); it finds 100% of them" in text
+    sizes = [3 * 40 * (20 + number % 50) for number in range(NUM_FILES, 200)] + NUM_FILES * [60 * 80 * 3]
+    assert sum(sizes) < cache["whole_bytes"] < 1.5 * sum(sizes)
+    rates = {"backend": {"name": "tensorflow", "rates": {}}}
+    config = yaml.safe_load(Path("run.yaml").read_text(encoding="utf-8")) | rates
+    Path("run.yaml").write_text(yaml.safe_dump(config), encoding="utf-8")
+    assert main(["plan", "run.yaml", *options]) == 2
+    text = capsys.readouterr().err
+    assert "for each of 200 samples (estimated from 64 samples); it finds 100% of them" in text
+    assert "no training rates" in text
 
 
 def test_without_a_cache_nothing_is_said(capsys: Capture) -> None:

@@ -147,12 +147,21 @@ def test_a_scheduler_that_does_not_answer_is_asked_once_and_makes_a_line(tmp_pat
 def test_a_job_that_its_scheduler_has_forgotten_is_asked_for_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """On each machine: another one may belong to the cluster that knows the job."""
+    """In each way: another machine, or other settings, may reach the cluster that knows the job."""
     for number, submitted_s in (("1", 1.0), ("2", time.time()), ("3", 1.0)):
         append_batch_job(tmp_path, replace(RECORD, id=number, submitted_s=submitted_s))
     scheduler = Scheduler({})
-    for machine, numbers in (("a", "123"), ("a", "2"), ("b", "123"), ("a", "2"), ("b", "2")):
+    for way, numbers in (
+        ("a/", "123"),
+        ("a/", "2"),
+        ("b/", "123"),
+        ("b/x", "123"),
+        ("a/", "2"),
+        ("b/x", "2"),
+    ):
+        machine, _, conf = way.partition("/")
         monkeypatch.setattr(platform, "node", lambda machine=machine: machine)
+        monkeypatch.setenv("SLURM_CONF", conf)
         scheduler.asked.clear()
         found = asked(tmp_path, scheduler)
         assert "".join(words[4] for words in scheduler.asked if words[0] == "scontrol") == numbers
@@ -366,7 +375,7 @@ def test_a_run_without_a_batch_job_asks_nobody(site: Site, tmp_path: Path, capsy
         (Phase.RUNNING, (Act.STOP, Act.KILL)),
         (Phase.ENDED, (Act.NOTHING, Act.NOTHING)),
         (Phase.GONE, (Act.NOTHING, Act.NOTHING)),
-        (Phase.UNKNOWN, (Act.NOTHING, Act.NOTHING)),
+        (Phase.UNKNOWN, (Act.STOP, Act.KILL)),
     ],
 )
 def test_a_job_is_cancelled_by_where_it_is(phase: Phase, acts: tuple[Act, Act]) -> None:
@@ -518,8 +527,16 @@ def test_a_scheduler_that_does_not_answer_leaves_a_job_that_does_not_come_back(
     Path("bin/scontrol").unlink()
     assert main(["cancel", "a"]) == 2
     assert "its state is not known" in (said := capsys.readouterr().err)
-    assert said.endswith("it does not come back once it has stopped\n")
+    assert said.endswith("it was asked to stop if it runs; it does not come back once it has stopped\n")
     assert (run / "batch.cancel").exists()
+    assert main(["cancel", "a", "--now"]) == 2, "nobody knows whether it ran"
+    assert "it was killed if it runs" in capsys.readouterr().err
+    assert cancels() == ["--batch --signal=USR2 12", "12"]
+    Path("refused").write_text("scancel: error: down\n")
+    assert main(["cancel", "a"]) == 2
+    assert "it could not be asked to stop: scancel has ended with 1: scancel: error: down;" in (
+        capsys.readouterr().err
+    )
 
 
 @pytest.mark.parametrize(

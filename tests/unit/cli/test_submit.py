@@ -448,6 +448,8 @@ def test_a_job_inherits_the_language_of_its_user(
         ("flux", "-N4", "--nodes"),
         ("flux", "--time-limit=4h", "--time"),
         ("flux", "-t 4h", "--time"),
+        ("flux", "--dry-run", "hpcbal submit --dry-run"),
+        ("slurm", "--test-only", "hpcbal submit --dry-run"),
     ],
 )
 def test_options_that_would_change_what_is_asked_for_are_refused(

@@ -164,6 +164,7 @@ def test_a_damaged_submission_is_told_once_and_stops_the_next_start(tmp_path: Pa
     watch = SubmissionWatch(run, JOBS, ("a", "b"))
     found, problems = watch.look()
     assert (found, len(problems)) == ([], 4)
+    assert all("remove it; a search proposes again" in problem for problem in problems[1:3])
     assert problems[3].endswith("written by a search; remove it: the search proposes again")
     assert "c.yaml: damaged, allowed: a file that 'hpcbal submit-job' has written" in problems[0]
     assert watch.look() == ([], [])

@@ -35,6 +35,10 @@ TWO_AMD = Installed({"AMD": ("GPU-11", "GPU-22", "GPU-33")})
         ({"CUDA_VISIBLE_DEVICES": "1,-1,2"}, FOUR, ("GPU-b1",)),  # CUDA stops there
         ({"CUDA_VISIBLE_DEVICES": "0,5,1"}, FOUR, ("GPU-a0",)),
         ({"CUDA_VISIBLE_DEVICES": "4"}, FOUR, ()),
+        ({"CUDA_VISIBLE_DEVICES": "1,all,0"}, FOUR, ("GPU-b1",)),
+        ({"CUDA_VISIBLE_DEVICES": "0;1"}, FOUR, ()),
+        ({"CUDA_VISIBLE_DEVICES": "²"}, FOUR, ()),
+        ({"CUDA_VISIBLE_DEVICES": "0," + 5000 * "1"}, FOUR, ("GPU-a0",)),
         ({"CUDA_VISIBLE_DEVICES": "GPU-b,GPU-e4,0"}, FOUR, ("GPU-b1",)),
         ({"CUDA_VISIBLE_DEVICES": "NoDevFiles"}, FOUR, ()),
         ({"CUDA_VISIBLE_DEVICES": "MIG-1,MIG-2"}, FOUR, ("MIG-1",)),  # a process has one at most

@@ -59,7 +59,11 @@ def test_the_state_is_what_scontrol_shows(printed: str, state: tuple[object, ...
         ),
         (
             "12|CANCELLED|0:0|1796026000|Dependency|\n",
-            (Phase.ENDED, "CANCELLED", "Dependency", None, 1796026000.0),
+            (Phase.ENDED, "CANCELLED", "", None, 1796026000.0),
+        ),
+        (
+            "12|CANCELLED by 0|0:0|1796026000|DependencyNeverSatisfied|\n",
+            (Phase.ENDED, "CANCELLED", "DependencyNeverSatisfied", None, 1796026000.0),
         ),
         (
             "12|NODE_FAIL|0:0|1796026000|None|n2\n12|CANCELLED by 1000|0:15|1796026900|None|n1\n",

@@ -17,7 +17,7 @@ from hpcbal.config import load_config
 from hpcbal.config.checks.warnings import check_shares
 from hpcbal.errors import ConfigError
 
-PARTS = [range(first, first + 25) for first in range(0, 150, 25)]
+PARTS = [range(first, first + 25) for first in range(0, 100, 25)]
 
 
 @pytest.mark.parametrize("numbers", PARTS, ids=lambda numbers: str(numbers[0]))

@@ -35,7 +35,7 @@ def test_in_an_empty_file_every_key_has_its_default(path: Path, text: str) -> No
     assert load_site() == SiteConfig()
 
 
-def test_a_file_says_what_job_scripts_hold(path: Path) -> None:
+def test_a_file_says_what_job_scripts_hold(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path.write_text(
         "account: proj\npartition: gpu\nmodules: [gcc/13]\ncontainer: [apptainer, exec, a.sif]\n"
         "launcher: mpirun\nlauncher_options: [--mca, pml, ucx]\noptions: [--qos=low]\nbefore: ['x=1']\n"
@@ -45,6 +45,8 @@ def test_a_file_says_what_job_scripts_hold(path: Path) -> None:
     assert habits.options == ("--qos=low", "--qos=high")
     assert habits.venv == "", "the container has the environment"
     assert SiteConfig().habits("/venv", ()).venv == "/venv"
+    monkeypatch.setenv("HOME", "/home/me")
+    assert SiteConfig(venv="~/env").habits("/venv", ()).venv == "/home/me/env"
 
 
 def test_all_problems_are_shown_with_their_lines(path: Path) -> None:

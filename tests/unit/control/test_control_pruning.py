@@ -8,7 +8,16 @@ from typing import Any
 import pytest
 
 from hpcbal.control import ControlError, StopRule, skip_passes
-from hpcbal.events.ensemble import DnnFailed, GroupLeft, LeaveRound, NextPass, StartGroup, StartRound
+from hpcbal.events.ensemble import (
+    DnnFailed,
+    GroupLeft,
+    LeaveRound,
+    NextPass,
+    ProposeDnns,
+    StartGroup,
+    StartRound,
+)
+from hpcbal.events.members import SearchEnded
 from hpcbal.policies.pruning import Asha, Median
 
 ASHA = Asha(reduction=2, min_epochs=1)
@@ -57,6 +66,16 @@ def test_the_best_half_trains_on_and_the_rest_frees_its_slots(drive: Any) -> Non
     snapshot = driver.ensemble.snapshot()
     assert (snapshot["num_done"], snapshot["num_pruned"], snapshot["num_failed"]) == (1, 3, 0)
     assert snapshot["dnns"]["a"]["detail"] == "number 4 of 4 after epoch 1, 2 promoted"
+
+
+def test_while_a_search_may_propose_worse_ones_dnns_pause_instead(drive: Any) -> None:
+    driver = drive(dict.fromkeys("ab", 4), (2,), max_slots_per_dnn=1, prune=ASHA, max_proposals=2)
+    driver.start()
+    assert leaving(epochs(driver, {"a": 0.1, "b": 0.4}))["a"] == "paused"
+    _, asked = driver.leave("a", "b")
+    assert asked == ProposeDnns(1)
+    out = driver.send(SearchEnded("nothing"))
+    assert (states(driver)["a"], planned(out)) == ("pruned", {"b"})
 
 
 def test_a_paused_dnn_is_no_candidate_until_it_is_promoted(drive: Any) -> None:

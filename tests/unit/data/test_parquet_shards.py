@@ -85,11 +85,14 @@ def test_files_that_are_missing_by_the_numbers_of_the_others_are_named(tmp_path:
     with pytest.raises(DataError, match=rf"{tmp_path} lacks a-00001-of-00003; restore what is missing, or"):
         parquet_shards(str(tmp_path))
     assert parquet_shards(str(tmp_path / "b-*")).remarks == ()
-    assert parquet_shards(str(tmp_path / "a-00000-of-00003-ab12.parquet")).remarks == ()
+    one = str(tmp_path / "a-00000-of-00003-ab12.parquet")
     some = parquet_shards(str(tmp_path / "a-*"))
-    assert some.remarks == (
-        f"parquet_shards: {tmp_path}/a-* finds no a-00001-of-00003, so the samples in there are left out",
-    )
+    for dataset, path, missing in (
+        (parquet_shards(one), one, "a-00001-of-00003, a-00002-of-00003"),
+        (some, f"{tmp_path}/a-*", "a-00001-of-00003"),
+    ):
+        remark = f"parquet_shards: {path} finds no {missing}, so the samples in there are left out"
+        assert dataset.remarks == (remark,)
     assert len(some) == 2
     (tmp_path / "a-00002-of-00003-cd34.parquet").rename(tmp_path / "c-00007-of-00010.parquet")
     with pytest.raises(
@@ -157,8 +160,9 @@ def test_the_index_is_made_once_and_again_if_a_file_changes(
         pa.array(["fir", "ash", "fir"]),
         pa.array(["fir", "ash", "fir"]).dictionary_encode(),
         pa.array(["fir", "ash", "fir"], pa.large_string()),
+        pa.array(["fir", "ash", "fir"], pa.string_view()),
     ],
-    ids=["text", "dictionary", "large text"],
+    ids=["text", "dictionary", "large text", "view"],
 )
 def test_labels_that_are_texts_are_numbered_by_name(tmp_path: Path, labels: pa.Array) -> None:
     path = str(write(tmp_path / "a.parquet", [b"x"] * 3, labels))
@@ -188,7 +192,7 @@ def test_whole_numbers_of_any_type_are_classes(tmp_path: Path, labels: pa.Array)
     assert (dataset.labels.tolist(), dataset.is_counted) == ([1, 0], True)
 
 
-@pytest.mark.parametrize("kind", [pa.binary(), pa.large_binary()])
+@pytest.mark.parametrize("kind", [pa.binary(), pa.large_binary(), pa.binary_view()])
 def test_columns_may_hold_bytes_and_be_named(tmp_path: Path, kind: pa.DataType) -> None:
     table = pa.table({"jpg": pa.array([b"x", b"y"], kind), "kind": [0, 1], "cls": ["a", "b"]})
     parquet.write_table(table, tmp_path / "a.parquet")
@@ -196,8 +200,8 @@ def test_columns_may_hold_bytes_and_be_named(tmp_path: Path, kind: pa.DataType) 
     assert [dataset.read(i) for i in range(2)] == [(b"x", 0), (b"y", 1)]
     with pytest.raises(
         DataError,
-        match=r"its columns are jpg \(.*binary\), kind \(int64\), cls \(string\), which does not show which "
-        r"is the image; set data.args.image to the name of a column with bytes, or a struct",
+        match=r"its columns are jpg \(.*binary.*\), kind \(int64\), cls \(string\), which does not show "
+        r"which is the image; set data.args.image to the name of a column with bytes, or a struct",
     ):
         parquet_shards(str(tmp_path))
     with pytest.raises(DataError, match=r"which is the label; set data.args.label to the name of a column"):
@@ -209,7 +213,8 @@ def test_columns_may_hold_bytes_and_be_named(tmp_path: Path, kind: pa.DataType) 
     [
         (pa.array([1, None]), r"row 1 has no label; leave out rows without one"),
         (pa.array(["a", None]), r"row 1 has no label"),
-        (pa.array([1, -1]), r"row 1 has the label -1, allowed: a class, 0 or more"),
+        (pa.array([1, -1]), r"row 1 has the label -1, allowed: a class, 0 or more, below 2\*\*63"),
+        (pa.array([1, 2**63 + 1], pa.uint64()), r"row 1 has the label 9223372036854775809, allowed: a class"),
         (pa.array([0.5, 1.0]), r"label \(double\), .* which is the label; set data.args.label"),
         (pa.array([[1], [2]]), r"label \(list<.*, which does not show which is the label"),
     ],

@@ -41,6 +41,27 @@ def test_a_folder_needs_no_folders_of_classes(tmp_path: Path) -> None:
         open_unlabelled(str(tmp_path), {"extensions": ["tif"]}, IMAGES)
 
 
+def test_each_folder_counts_once_wherever_links_lead(tmp_path: Path) -> None:
+    root, other = tmp_path / "root", tmp_path / "other"
+    for path in (root / "a.png", root / "sub" / "c.png", other / "d.png"):
+        path.parent.mkdir(exist_ok=True, parents=True)
+        path.touch()
+    for link, target in (
+        ("loop", "."),
+        ("sub/up", ".."),
+        ("before-sub", "sub"),
+        ("elsewhere", "../other"),
+        ("twice", "../other"),
+        ("../other/back", "../root"),
+        ("nowhere", "gone"),
+        ("itself", "itself"),
+    ):
+        (root / link).symlink_to(target)
+    names, _ = all_of(open_unlabelled(str(root), {}, IMAGES))
+    assert names == ["a.png", "elsewhere/d.png", "sub/c.png"]
+    assert len(open_unlabelled(str(root / "loop"), {}, IMAGES)) == 3
+
+
 def test_files_of_arrays_need_no_labels(tmp_path: Path) -> None:
     np.save(tmp_path / "x.npy", X)
     np.savez(tmp_path / "x.npz", x=X, ids=np.arange(3))

@@ -6,11 +6,12 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from hpcbal.data.spec import LabelSpec, SampleSpec
-from hpcbal.dataplane import shared_memory
+from hpcbal.dataplane import cache_size, shared_memory
 from hpcbal.dataplane.cache import SampleCache
-from hpcbal.dataplane.cache_size import CacheNeed, auto_bytes, size_on_node
+from hpcbal.dataplane.cache_size import CacheNeed, estimated_mean, granted_bytes, size_on_node
 from hpcbal.dataplane.shared_memory import Room, SharedMemory, rooms
 
 SPEC = SampleSpec.of((1000,), "uint8")
@@ -25,28 +26,91 @@ def room(left: int, total: int = 1600) -> Room:
 
 @pytest.mark.parametrize(
     ("left", "ring", "expected"),
-    [((), 10, 77), ((1000,), 0, 500), ((1000, 600), 100, 250), ((100, 9000), 100, 0), ((50,), 100, 0)],
+    [
+        ((), 10, NEED.whole_bytes(1)),
+        ((1000,), 0, 500),
+        ((1000, 600), 100, 250),
+        ((100, 9000), 100, 0),
+        ((50,), 100, 0),
+    ],
 )
 def test_auto_takes_half_of_the_least_that_is_left_beside_the_ring(
     left: tuple[int, ...], ring: int, expected: int
 ) -> None:
-    assert auto_bytes([room(each) for each in left], ring, 77) == expected
+    assert granted_bytes(NEED, "auto", 1, [room(each) for each in left], ring) == expected
 
 
 def test_a_size_beyond_the_node_is_refused_only_if_the_samples_need_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    whole = NEED.whole_bytes(2)
-    monkeypatch.setattr(shared_memory, "rooms", lambda: [room(whole + 99)])
-    assert size_on_node(NEED, 2**40, 2, 99) == (None, whole)
-    problem, _ = size_on_node(NEED, 2**40, 2, 100)
+    held, whole = NEED.table_bytes + NEED.num_samples * NEED.entry_bytes, NEED.whole_bytes(2)
+
+    def given(need: CacheNeed, left: int, ring: int) -> tuple[str | None, int]:
+        for module in (shared_memory, cache_size):
+            monkeypatch.setattr(module, "rooms", lambda: [room(left)])
+        return size_on_node(need, 2**40, 2, ring)
+
+    assert given(NEED, whole + 199, 99) == (None, whole)
+    assert given(NEED, held + 199, 99) == (None, held)  # 100 of 1600 stay free
+    problem, _ = given(NEED, held + 99, 100)
     assert problem is not None
     assert f"not enough memory for the cache of decoded samples of this node, {whole} bytes" in problem
-    differ = replace(NEED, sample=SampleSpec.of((None,), "uint8", 1000))  # what they need is a guess
-    problem, num_bytes = size_on_node(differ, 2**40, 2, 0)
-    assert num_bytes == 2 * differ.whole_bytes(2)
-    assert problem is not None
     assert "lower dataplane.cache_bytes, or ask for more" in problem
+
+
+def test_samples_of_unequal_size_get_all_that_is_asked_for_as_far_as_they_can_need_it() -> None:
+    """Their mean is a guess, and memory is only taken when samples come."""
+    need = CacheNeed(1000, 1000, SampleSpec.of((None,), "uint8"), LabelSpec(), 1000.0, 200.0, 64)
+    whole, enough = need.whole_bytes(2), [room(2**30, 2**30)]
+    assert whole > 1.3 * NEED.whole_bytes(2)
+    assert granted_bytes(need, 100 * whole, 2, enough, 0) == 100 * whole
+    assert granted_bytes(need, "auto", 2, enough, 0) == 4 * whole
+    for wanted in (2**40, "auto"):  # the need fits
+        granted = granted_bytes(need, wanted, 2, [room(3 * whole, 4 * whole)], 1000)
+        assert need.hit_rate(granted) == 1.0
+        assert granted < 3 * whole - 1000
+    bounded = replace(need, sample=SampleSpec.of((None,), "uint8", 1500))
+    for wanted in (2**40, "auto"):
+        assert 1000 * 1500 < granted_bytes(bounded, wanted, 2, enough, 0) < 1.2 * 1000 * 1600
+
+
+def test_the_mean_of_some_samples_follows_the_declared_sizes() -> None:
+    rng = np.random.default_rng(5)
+    sizes = rng.lognormal(6.0, 1.0, 1000).round()
+    ids, some = np.arange(1000), np.arange(0, 1000, 40)
+    measured = {each: int(64 * sizes[each]) for each in some.tolist()}
+    mean, error = estimated_mean(measured, ids, sizes)
+    assert mean == pytest.approx(64 * sizes.mean())
+    assert error == pytest.approx(0.0, abs=1e-6)
+    guess, error = estimated_mean(measured, ids, None)
+    assert guess == np.mean(list(measured.values()))
+    assert abs(guess - mean) < 3.0 * error < guess
+    assert estimated_mean(measured, ids, rng.random(1000) + 0.01) == (guess, error)  # they tell nothing
+    all_measured = {each: int(64 * sizes[each]) for each in ids.tolist()}
+    assert estimated_mean(all_measured, ids, None) == (pytest.approx(mean), 0.0)
+
+
+def test_a_cache_for_all_that_is_full_before_says_how_much_they_need() -> None:
+    need = CacheNeed(400, 400, SampleSpec.of((None,), "uint8", 9_000), LabelSpec(), 1000.0, 10.0, 64)
+    num_bytes = need.whole_bytes(2)
+
+    def warnings_of(num_bytes: int, sample: NDArray[np.uint8]) -> tuple[int, list[str]]:
+        shared = SharedMemory.private(num_bytes)
+        ranks = [SampleCache(shared, need, num_bytes) for _ in range(2)]
+        for sample_id in range(400):
+            ranks[sample_id % 2].put(sample_id, sample, LABEL)
+        found = [cache.take_warning() for _ in range(2) for cache in ranks]
+        return sum(map(ranks[0].has, range(400))), list(filter(None, found))
+
+    assert warnings_of(num_bytes, SAMPLE) == (400, [])
+    assert warnings_of(num_bytes // 2, SAMPLE)[1] == [], "it was never meant to hold all"
+    large = np.zeros(2_000, np.uint8)
+    held, (warning,) = warnings_of(num_bytes, large)
+    assert 200 < held < 300
+    assert " of 400 samples, which are larger than the 64 that its size was estimated from; " in warning
+    advised = int(warning.rsplit(" ", 1)[1])
+    assert warnings_of(advised, large) == (400, [])
+    assert advised < 1.5 * 400 * 2_100
 
 
 def test_this_node_has_memory() -> None:

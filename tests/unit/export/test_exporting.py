@@ -245,35 +245,29 @@ def test_weights_that_are_a_pipe_are_wrong_input(
     assert line.count("remove it") == 1
 
 
-@pytest.mark.parametrize(
-    ("arguments", "reason"),
-    [
-        ((".", "a", "a.keras"), "no config.yaml: not the output directory of a run"),
-        (("{out}", "b", "a.keras"), "has no DNN 'b', allowed: a"),
-        (
-            ("{out}", "a", "a.onnx"),
-            "a.onnx, allowed for a Keras model: a name that ends in .keras (a file of Keras), or one "
-            "without .onnx",
-        ),
-        (
-            ("{out}", "a", "z.txt"),
-            "z.txt, allowed for a Keras model: a name that ends in .keras (a file of Keras), or one "
-            "without .txt",
-        ),
-        (("{out}", "a", "no/a.keras"), "no is not a directory; make it first"),
-        (("{out}", "a", "run"), "exists and is no SavedModel; choose another name"),
-    ],
-)
+WRONG = [
+    ((".", "a", "a.keras"), "no config.yaml: not the output directory of a run"),
+    (("{out}", "b", "a.keras"), "has no DNN 'b', allowed: a"),
+    (
+        ("{out}", "a", "a.onnx"),
+        "a.onnx, allowed for a Keras model: a name that ends in .keras (a file of Keras), or one without "
+        ".onnx",
+    ),
+    (
+        ("{out}", "a", "z.txt"),
+        "z.txt, allowed for a Keras model: a name that ends in .keras (a file of Keras), or one without .txt",
+    ),
+    (("{out}", "a", "no/a.keras"), "no is not a directory; make it first"),
+    (("{out}", "a", "run"), "exists and is no SavedModel; choose another name"),
+]
+
+
 def test_wrong_input_is_refused_in_a_sentence(
-    make_run: MakeRun,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: Any,
-    arguments: tuple[str, ...],
-    reason: str,
+    make_run: MakeRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
 ) -> None:
     run = make_run("exported_models:Subclassed")
     monkeypatch.chdir(tmp_path)
-    directory, name, to = (each.format(out=run.out) for each in arguments)
-    assert main(["export", directory, name, "--to", to, "--force"]) == 2
-    assert reason in capsys.readouterr().err
+    for arguments, reason in WRONG:
+        directory, name, to = (each.format(out=run.out) for each in arguments)
+        assert main(["export", directory, name, "--to", to, "--force"]) == 2
+        assert reason in capsys.readouterr().err

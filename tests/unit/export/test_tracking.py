@@ -136,7 +136,12 @@ def test_half_of_a_run_does_not_stay_in_mlflow(run: Path) -> None:
     with pytest.raises(OutputError, match="cannot write: No space left on device; choose another --into"):
         export_tracking(run, "mlflow")
     MlflowClient.fails_at = ""
-    export_tracking(run, "mlflow")
+    place = export_tracking(run, "mlflow")
+    MlflowClient(place.absolute().as_uri()).delete_experiment("lab")
+    with pytest.raises(
+        InputError, match=r"holds a deleted experiment lab already; remove .*/\.trash/lab, or"
+    ):
+        export_tracking(run, "mlflow")
 
 
 @pytest.mark.parametrize(("tracker", "library"), [("mlflow", "mlflow"), ("wandb-offline", "wandb")])

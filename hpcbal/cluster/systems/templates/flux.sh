@@ -29,7 +29,7 @@ read_numbers() { # of the job, and where it was submitted
 @general@
 @general@read_words() { given=("$@") words=("${@//%j/$job}"); }
 
-show_job() { flux --parent jobs --json "$id"; }
+show_job() { timeout 30 flux --parent jobs --json "$id"; }
 
 folder_of_script() { :; }
 

@@ -54,7 +54,7 @@ folder_of_script() { # Slurm runs a copy of this script; the original may lie in
 
 set_launch() { # the line that `hpcbal plan` shows, with this job's nodes, tasks, cores and GPUs
   local line
-  line=$("${CONTAINER[@]}" hpcbal launcher "$LAUNCHER")
+  line=$("${CONTAINER[@]}" hpcbal launcher "$LAUNCHER" | tail -n 1)
   read -r -a launch <<<"$line"
 }
 

@@ -45,8 +45,9 @@ from hpcbal.runtime.evaluating.result import (
     evaluate_run,
     metrics_beside,
     names_in_common,
+    report,
 )
-from hpcbal.telemetry.views.evaluation import Evaluation, render_evaluation
+from hpcbal.telemetry.views.evaluation import Evaluation, read_evaluation, render_evaluation
 from hpcbal.training.backend import Sums
 
 NUM_CLASSES, NUM_FEATURES = 3, 5
@@ -458,6 +459,21 @@ def test_a_sample_for_which_a_prediction_is_not_finite_has_a_problem_and_counts_
     text = render_evaluation(evaluation)
     assert f"left out 2 samples: {problems[1]}; {problems[2]}" in text
     assert evaluation.num_samples == len(good)
+
+
+def test_predictions_of_named_dnns_leave_the_evaluation_of_all(tmp_path: Path, capsys: Any) -> None:
+    lab = Lab(tmp_path)
+    path = tmp_path / "evaluation.json"
+    of_all = evaluate(lab)
+    report(lab.run, of_all, lab.test, None, as_json=False)
+    assert read_evaluation(path) == of_all
+    lab.dnns = lab.dnns[:2]
+    kept: Any = SimpleNamespace(write=lambda samples: "p.csv")
+    report(lab.run, evaluate(lab), lab.test, kept, as_json=False, is_of_some=True)
+    assert read_evaluation(path) == of_all
+    assert "evaluation.json" not in capsys.readouterr().out.partition("predictions: p.csv")[2]
+    report(lab.run, of_two := evaluate(lab), lab.test, None, as_json=False, is_of_some=True)
+    assert read_evaluation(path) == of_two
 
 
 def test_a_dnn_that_predicts_nan_for_samples_with_labels_is_left_out_and_names_the_sample(

@@ -123,6 +123,8 @@ def test_patterns_select_dnns_in_the_order_of_the_file(run_of: Any) -> None:
         ),
         ({"patterns": ("deep-14",)}, "no DNN can be evaluated: deep-14: it has no whole checkpoint"),
         ({"data": "tset"}, "--data: got 'tset', allowed: test, validation, the import path"),
+        ({"data": "x" * 300}, r"^x+\.\.\.x+: File name too long; give another path$"),
+        ({"data": "~nobody-here/x.npy"}, "--data: got '~nobody-here/x.npy', allowed: test, "),
         ({"data": "."}, r"--data: \. has no labels to compare with; give the file .* --to predictions"),
         ({"no_labels": True}, "--no-labels: only with --data and the import path"),
         ({"ensemble": "mean"}, "--ensemble, --force: only with --to"),

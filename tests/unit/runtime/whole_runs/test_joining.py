@@ -198,7 +198,7 @@ def test_the_verb_refuses_what_cannot_join(lab: Any, capsys: Any) -> None:
         ({"dnns": [lab.dnn("n", 1)], "backend": {"name": "auto"}}, "backend: belongs to the run"),
         ({"defaults": {"batch_size": 16}}, "missing key 'dnns' or 'sweeps'"),
         ({"kind": "jobs", "jobs": []}, "allowed: a file with dnns or sweeps of DNNs"),
-        ({"dnns": [lab.dnn("n", 1)]}, "no rates for n"),
+        ({"dnns": [lab.dnn("n", 1)]}, f"{file}: with its DNNs, the run's configuration: backend.rates: no"),
         ({"dnns": []}, "got no DNNs, allowed: at least one DNN that joins the run"),
         ({"dnns": [{**lab.dnn("A1", 1), "k_fold": 2}]}, "k_fold: got 2, allowed: none"),
         ({"sweeps": [tpe(lab)]}, "got search.sampler: tpe, allowed for DNNs that join a run: random"),

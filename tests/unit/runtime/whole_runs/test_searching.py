@@ -96,15 +96,17 @@ def test_stops_and_deaths_change_no_proposal(lab: Any, monkeypatch: pytest.Monke
         told.append(results)
         return propose(search, results, seed, more_is_better=more_is_better)
 
-    use(lab, output="calm", purpose="committee")
+    use(lab, "homogeneous", output="calm", purpose="committee")
     with monkeypatch.context() as patch:
         patch.setattr(requests, "propose", noted)
         assert lab.run() == 0
     assert any(each.state == "over" for each in told[-1])
+    assert not [each for results in told for each in results if each.state == "failed"]
+    assert any(results[-1].state == "training" for results in told[1:]), "those proposed just before"
     for each in told[-1]:
         assert [math.isfinite(value) for value in each.curve] == [False, True] * (each.state == "over")
     calm = drawn(lab)
-    use(lab, purpose="committee")
+    use(lab, "homogeneous", purpose="committee")
     lab.stop_at(8, rank=2)
     lab.kill_when(lambda: len(lab.events("dnn-added")) > 0)
     lab.stop_at(2, rank=1)
