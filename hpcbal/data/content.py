@@ -1,4 +1,4 @@
-"""What files hold, in a few numbers that show which samples may have changed.
+"""Digests of what files hold: a few numbers that show which samples may have changed.
 
 Each number covers the samples whose ids have the same remainder, so that a sample that was broken and has
 been repaired changes the number of its own group only.
@@ -19,6 +19,8 @@ LEAST_GROUPS = 32
 _DIGITS = 4
 _OLDER = (0, 32)
 """Digits of digests from before there were groups."""
+CONTENT = "."
+"""Begins the part of a fingerprint that says what files hold."""
 BETWEEN_PARTS = "+"
 """Between the digests of training and validation samples of their own."""
 
@@ -42,6 +44,24 @@ def content_digest(
         for sample_id, looked_at in content.items():
             sums[sample_id % NUM_GROUPS] += np.uint64(_number(b"%d " % sample_id + looked_at))
     return "".join(f"{number >> 48:0{_DIGITS}x}" for number in sums.tolist())
+
+
+def known_as(fingerprint: str, trained_on: Iterable[str], broken: Sequence[Collection[int]]) -> str:
+    """Return the fingerprint under which a run knows its data.
+
+    Args:
+        fingerprint: of the data that there are.
+        trained_on: fingerprints of the run's checkpoints.
+        broken: ids of samples that the run could not use, for each part: these may have been repaired.
+
+    Returns: one of `trained_on` if the data differ from it by such samples only; else `fingerprint`.
+    """
+    own_identity, _, own_content = fingerprint.partition(CONTENT)
+    for each in trained_on:
+        identity, _, content = each.partition(CONTENT)
+        if identity == own_identity and is_repaired(content, own_content, broken):
+            return each
+    return fingerprint
 
 
 def is_repaired(trained_on: str, now: str, broken: Sequence[Collection[int]]) -> bool:

@@ -200,6 +200,11 @@ def _kind(spec: RawSpec) -> str:
     return "None (encoded images)" if spec is None else f"{spec.shape} of {spec.dtype}"
 
 
+def ids_by_part(dataset: Dataset, ids: Iterable[int]) -> list[set[int]]:
+    """Return ids of samples for each part of a dataset that has a content of its own."""
+    return dataset.by_part(ids) if isinstance(dataset, WithOwnValidation) else [set(ids)]
+
+
 class WithOwnValidation:
     """Training samples, and behind them the validation samples of another dataset.
 
@@ -268,9 +273,9 @@ class WithOwnValidation:
         part, own_id = self._place(sample_id)
         return part.describe(own_id) if part is self._parts[0] else f"validation: {part.describe(own_id)}"
 
-    def by_part(self, ids: Iterable[int]) -> tuple[set[int], set[int]]:
+    def by_part(self, ids: Iterable[int]) -> list[set[int]]:
         """Return ids of samples by the dataset that holds them, as ids there."""
-        found: tuple[set[int], set[int]] = (set(), set())
+        found: list[set[int]] = [set(), set()]
         for sample_id in ids:
             part, own_id = self._place(sample_id)
             found[part is not self._parts[0]].add(own_id)

@@ -7,7 +7,7 @@ import hashlib
 import json
 import math
 import time
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hpcbal import env
-from hpcbal.data.content import is_repaired
+from hpcbal.data.content import CONTENT
 from hpcbal.data.dataset import (
     AnySample,
     BadSample,
@@ -48,9 +48,6 @@ if TYPE_CHECKING:
     from hpcbal.config import EnsembleConfig
 
 __all__ = ["BadSample", "KeptSamples", "PreprocessedSamples", "open_source"]
-
-CONTENT = "."
-"""Begins the part of a fingerprint that says what files hold."""
 
 
 class PreprocessedSamples:
@@ -160,24 +157,6 @@ class PreprocessedSamples:
         """`identity`, and a digest of content if the dataset has one; reads some files."""
         content = getattr(self._dataset, "content_fingerprint", "")
         return f"{self.identity}{CONTENT}{content}" if content else self.identity
-
-    def known_as(self, trained_on: Iterable[str], broken: Collection[int]) -> str:
-        """Return the fingerprint under which a run knows these data.
-
-        Args:
-            trained_on: fingerprints of the run's checkpoints.
-            broken: ids of samples that the run could not use: these may have been repaired.
-
-        Returns: one of `trained_on` if the data differ from it by such samples only; else `fingerprint`.
-        """
-        own = self.fingerprint.removeprefix(self.identity).removeprefix(CONTENT)
-        by_part = getattr(self._dataset, "by_part", None)
-        of_parts = [broken] if by_part is None else by_part(broken)
-        for each in trained_on:
-            identity, _, content = each.partition(CONTENT)
-            if identity == self.identity and is_repaired(content, own, of_parts):
-                return each
-        return self.fingerprint
 
     @property
     def num_positions(self) -> int:

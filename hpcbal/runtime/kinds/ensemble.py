@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from hpcbal.cluster.roles import Roles
     from hpcbal.runtime.rank.context import LiveRank
+    from hpcbal.runtime.rank.data import Before
     from hpcbal.runtime.resuming.opening import OpenedRun
 
 NUM_READERS = 8
@@ -100,7 +101,7 @@ class EnsembleRuns(KindRuns[EnsembleConfig, "OpenedRun"]):
         name, ranks_by_role = rank.roles.role_of(world.all.rank), rank.roles.ranks_by_role
         recipe_class = recipe_of(name)
         unfinished, roots, before = patient_broadcast(
-            world.all, None if opened is None else (opened.unfinished, opened.import_roots, opened.before)
+            world.all, None if opened is None else (opened.unfinished, opened.import_roots, _before(opened))
         )
         append_import_roots(roots)
         data = open_data(
@@ -127,6 +128,14 @@ class EnsembleRuns(KindRuns[EnsembleConfig, "OpenedRun"]):
 
 
 RUNS = EnsembleRuns()
+
+
+def _before(opened: OpenedRun) -> Before:
+    from hpcbal.runtime.rank.data import Before
+
+    earlier = opened.earlier
+    trained_on = tuple(dict.fromkeys(earlier.fingerprints.values()))
+    return Before(opened.joined, trained_on, tuple(earlier.bad_samples))
 
 
 def _most_useful_slots(config: EnsembleConfig) -> int | None:

@@ -13,10 +13,12 @@ from hpcbal.config import DnnConfig, EnsembleConfig
 from hpcbal.config.schema.objective import predicted_by
 from hpcbal.config.schema.prune import COMMITTEE
 from hpcbal.data.arrays import Affine
+from hpcbal.data.content import CONTENT, known_as
 from hpcbal.data.dataset import BadSample
 from hpcbal.data.first_samples import doubts_about_values
+from hpcbal.data.held_out import ids_by_part
 from hpcbal.data.labels import class_names
-from hpcbal.data.source import CONTENT, PreprocessedSamples, open_source
+from hpcbal.data.source import PreprocessedSamples, open_source
 from hpcbal.dataplane.cache import SampleCache
 from hpcbal.dataplane.neighbours import CacheWithNeighbours
 from hpcbal.dataplane.ring import NodeRing
@@ -33,7 +35,7 @@ _FEW = 64
 
 @dataclass(frozen=True, slots=True)
 class Before:
-    """What is known of a run before its data are opened.
+    """Facts about a run that are known before its data are opened.
 
     Attributes:
         joined: the DNNs that have joined it; by name, the file that lists it.
@@ -127,7 +129,7 @@ class StreamFacts:
         return cls(
             spec,
             source.num_classes,
-            source.known_as(before.trained_on, before.broken),
+            known_as(source.fingerprint, before.trained_on, ids_by_part(source.dataset, before.broken)),
             max_broken,
             source.fingerprint,
             (*source.doubts(), *doubts_about_values(source, is_normalised=is_normalised)),

@@ -20,7 +20,6 @@ from hpcbal.runtime.handoff.end_file import note_progress
 from hpcbal.runtime.handoff.launch_dir import RunRequest, output_of
 from hpcbal.runtime.handoff.stop_requests import StopRequests
 from hpcbal.runtime.handoff.submissions import SubmissionWatch, submissions_by_file
-from hpcbal.runtime.rank.data import Before
 from hpcbal.runtime.resuming.resume import Earlier, read_earlier
 from hpcbal.telemetry import Claim, Ledger, RunDirectory, RunLock, claim_output
 from hpcbal.telemetry.ledger import scan_ledger
@@ -57,13 +56,6 @@ class OpenedRun:
         """The DNNs that are still to be trained; by name, whether one has a checkpoint."""
         dnns = self.earlier.resume.dnns
         return {name: dnn.position is not None for name, dnn in dnns.items() if dnn.state not in TERMINAL}
-
-    @property
-    def before(self) -> Before:
-        """What is known of the run before its data are opened."""
-        earlier = self.earlier
-        trained_on = tuple(dict.fromkeys(earlier.fingerprints.values()))
-        return Before(self.joined, trained_on, tuple(earlier.bad_samples))
 
     def accept(self) -> None:
         """Make the changes of the config, which nothing refuses any more.

@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hpcbal.data import PreprocessedSamples, hdf5
-from hpcbal.data.content import content_digest, is_repaired, shortened
+from hpcbal.data.content import content_digest, is_repaired, known_as, shortened
 from hpcbal.data.dataset import evenly
 from hpcbal.data.datasets.image_folder import image_folder
-from hpcbal.data.held_out import WithOwnValidation
+from hpcbal.data.held_out import WithOwnValidation, ids_by_part
 from hpcbal.data.operations import Decode
 
 
@@ -32,6 +32,10 @@ def images(folder: Path, content: bytes = b"image") -> str:
         for number in range(3):
             (folder / label / f"{number}.png").write_bytes(content + bytes([number]))
     return str(folder)
+
+
+def known(source: PreprocessedSamples, trained_on: list[str], broken: list[int]) -> str:
+    return known_as(source.fingerprint, trained_on, ids_by_part(source.dataset, broken))
 
 
 def fingerprint(dataset: Any, *operations: Any) -> str:
@@ -72,18 +76,18 @@ def test_only_samples_that_were_broken_may_be_repaired(tmp_path: Path) -> None:
         return PreprocessedSamples(image_folder(str(folder)), [Decode()], 0, 0.2, max_sample_bytes=1000)
 
     first = opened().fingerprint
-    assert opened().known_as([first], []) == first
+    assert known(opened(), [first], []) == first
     broken.write_bytes(b"a whole image")
     now = opened()
     assert now.fingerprint != first
-    assert now.known_as([first], []) == now.fingerprint, "nobody has said that it was broken"
-    assert now.known_as([first], [1]) == first
-    assert now.known_as([first], [0, 2]) == now.fingerprint, "others were"
-    assert now.known_as(["other.data", first], [1]) == first
+    assert known(now, [first], []) == now.fingerprint, "nobody has said that it was broken"
+    assert known(now, [first], [1]) == first
+    assert known(now, [first], [0, 2]) == now.fingerprint, "others were"
+    assert known(now, ["other.data", first], [1]) == first
     other.write_bytes(b"of another size")
-    assert opened().known_as([first], [1]) != first
+    assert known(opened(), [first], [1]) != first
     other.unlink()
-    assert opened().known_as([first], [1, 3]) != first, "there are fewer samples"
+    assert known(opened(), [first], [1, 3]) != first, "there are fewer samples"
 
 
 def test_rows_of_hdf5_and_validation_samples_may_be_repaired(tmp_path: Path) -> None:
@@ -95,8 +99,8 @@ def test_rows_of_hdf5_and_validation_samples_may_be_repaired(tmp_path: Path) -> 
     first = opened().fingerprint
     with h5py.File(paths[1], "r+") as file:
         file["images"][3] = np.nan
-    assert opened().known_as([first], [13]) == first
-    assert opened().known_as([first], [3]) != first
+    assert known(opened(), [first], [13]) == first
+    assert known(opened(), [first], [3]) != first
 
 
 def test_nobody_can_tell_if_too_many_were_broken() -> None:

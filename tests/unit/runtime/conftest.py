@@ -253,8 +253,11 @@ class InProcessRun:
         assert isinstance(config, EnsembleConfig)
         opened = open_run(request, config)
         with contextlib.closing(opened):
+            earlier = opened.earlier
+            trained_on = tuple(earlier.fingerprints.values())
+            before = Before(opened.joined, trained_on, tuple(earlier.bad_samples))
             ranks = self.ranks = Ranks(
-                opened.config, opened.output, self.num_slots, num_preprocessors, opened.before
+                opened.config, opened.output, self.num_slots, num_preprocessors, before
             )
             roles = ranks.roles
             devices = [
