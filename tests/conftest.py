@@ -42,7 +42,7 @@ LONG = (
 """Where the longest tests are, the longest first."""
 
 OBJECTS_PER_SEARCH = 50_000
-"""New objects between two searches for garbage: with Python's 700, tests that compute take a tenth longer."""
+"""New objects between two searches for garbage. With Python's 700, tests of pure Python need a tenth more."""
 
 # Several tests run on the same cores, where threads of one would only wait for each other; and Open MPI would
 # sleep for a second where it finds no fast network. Ranks that are threads of a test share the threads of

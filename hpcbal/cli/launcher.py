@@ -161,7 +161,7 @@ def _note_next(job: str, system: str | None, log: str | None, output: Path | Non
         raise InputError(f"{output}: batch.jsonl has no job {job}, which job {number} continues")
     own_log = os.path.abspath(SYSTEMS[system].log_of(log, number)) if log else before.log
     own = replace(before, id=number, continues=job, submitted_s=time.time(), log=own_log)
-    append_batch_job(output, replace(own, is_over=False, gone_at=()))
+    append_batch_job(output, replace(own, is_over=False))
     return 0
 
 

@@ -219,8 +219,8 @@ def devices_of_slots(
     cards = [[_card_in(everything, device) for device in seen] for seen in visible]
     owner: dict[tuple[int, str], int] = {}  # by share of a device
 
-    def take(slot: int, refused: set[tuple[int, str]]) -> bool:
-        shares = [(share, device) for share in range(slots_per_device) for device in cards[slot]]
+    def take(slot: int, num_shares: int, refused: set[tuple[int, str]]) -> bool:
+        shares = [(share, device) for share in range(num_shares) for device in cards[slot]]
         for each in shares:
             if each not in owner:
                 owner[each] = slot
@@ -228,22 +228,25 @@ def devices_of_slots(
         for each in shares:
             if each not in refused:
                 refused.add(each)
-                if take(owner[each], refused):
+                if take(owner[each], num_shares, refused):
                     owner[each] = slot
                     return True
         return False
 
-    for slot in range(len(visible)):
-        if not take(slot, set()):
-            others = [owner[share, cards[slot][0]] for share in range(slots_per_device)]
-            count = len({device for seen in cards for device in seen})
-            raise ClusterError(
-                f"{host}: slots {', '.join(map(str, others))} and {slot} would use the same device "
-                f"({visible[slot][0]}), because the {len(visible)} slots of this node see {count} together; "
-                f"set slots.per_node to at most {count * slots_per_device}, or slots.per_gpu above "
-                f"{slots_per_device} if networks are small, or give each rank a device of its own "
-                f"({', '.join(MASKS[:2])} or {MASKS[-1]})"
-            )
+    waiting = list(range(len(visible)))
+    for num_shares in range(1, slots_per_device + 1):
+        waiting = [slot for slot in waiting if not take(slot, num_shares, set())]
+    if waiting:
+        slot = waiting[0]
+        others = [owner[share, cards[slot][0]] for share in range(slots_per_device)]
+        count = len({device for seen in cards for device in seen})
+        raise ClusterError(
+            f"{host}: slots {', '.join(map(str, others))} and {slot} would use the same device "
+            f"({visible[slot][0]}), because the {len(visible)} slots of this node see {count} together; "
+            f"set slots.per_node to at most {count * slots_per_device}, or slots.per_gpu above "
+            f"{slots_per_device} if networks are small, or give each rank a device of its own "
+            f"({', '.join(MASKS[:2])} or {MASKS[-1]})"
+        )
     device_of = {slot: device for (_, device), slot in owner.items()}
     return tuple(cards[slot].index(device_of[slot]) for slot in range(len(visible)))
 

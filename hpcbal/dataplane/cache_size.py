@@ -132,8 +132,8 @@ class CacheNeed:
     def pool_bytes(self, num_samples: int, num_writers: int) -> int:
         """Bytes for so many samples, without the table."""
         pool = num_samples * self.safe_entry_bytes
-        # In each chunk, the last sample may not fit; and each writer may end in the middle of one.
-        pool += pool // ENTRIES * (num_writers > 1)
+        # If they differ, the last one of a chunk may not fit; and each writer may end in the middle of one.
+        pool += pool // ENTRIES * (num_writers > 1 and not self.sample.is_static)
         size = pool
         while (
             whole := pool + (num_writers + 1) * self.chunk_bytes(size)
@@ -142,10 +142,11 @@ class CacheNeed:
         return size
 
     def chunk_bytes(self, pool_bytes: int) -> int:
-        """Bytes that a writer gets at once from the memory for samples."""
+        """Bytes that a writer gets at once from the memory for samples: those of some of mean size."""
         used = min(pool_bytes, self.num_samples * self.safe_entry_bytes)  # the rest may never be taken
         wanted = min(max(used // CHUNKS, ENTRIES * self.entry_bytes), MOST_CHUNK_BYTES)
-        return aligned(max(PAGE_BYTES, min(wanted, pool_bytes // 8)), PAGE_BYTES)
+        num_samples = max(PAGE_BYTES, min(wanted, pool_bytes // 8)) // self.entry_bytes
+        return max(1, num_samples) * self.entry_bytes
 
     def hit_rate(self, *cache_bytes: int) -> float:
         """Share of the samples of a pass that caches of these sizes hold together, 0..1."""

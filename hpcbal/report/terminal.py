@@ -256,7 +256,8 @@ class RunView:
         with_state, with_best = width >= 48, width >= 64
         fixed = 3 + name_room + epoch_room + 10 + (10 if with_state else 0) + (9 if with_best else 0)
         spark_room = max(_LEAST_SPARK, width - fixed)
-        title = metric_words(metric) if metric else "no epoch yet"
+        nothing = "no value yet" if any(job.epochs for job in jobs) else "no epoch yet"
+        title = metric_words(metric) if metric else nothing
         head = f"  {_fitted(data.kind_of_run.job, name_room)} {'state     ' if with_state else ''}"
         head += f"{'epochs'.rjust(epoch_room)} {_fitted(title, spark_room)}{'last'.rjust(9)}"
         lines = [Text(head + ("best".rjust(9) if with_best else ""), "bold")]

@@ -158,7 +158,7 @@ def cancel(
         except NotADirectoryError:
             problem = f"{directory}: is a file, and has no job"
             others.append(Cancelled(directory, problem=problem, is_file=True))
-    asked = jobs_in_queue(records, run)
+    asked = jobs_in_queue([record for _, record in records], run)
     unmarked = [  # all, before any is asked to stop
         _mark(directory, job) for (directory, _), job in zip(records, asked, strict=True)
     ]
@@ -166,10 +166,10 @@ def cancel(
         replace(_cancelled(directory, job, run, at_once=at_once), unmarked=problem)
         for (directory, _), job, problem in zip(records, asked, unmarked, strict=True)
     ]
-    if any(each.act is Act.STOP or each.problem for each in found):
+    if seen := [index for index, each in enumerate(found) if _needs_look(each)]:
         sleep(SECOND_LOOK_S)
-        seen = [index for index, each in enumerate(found) if _needs_look(each)]
-        for index, job in zip(seen, jobs_in_queue([records[index] for index in seen], run), strict=True):
+        looked = jobs_in_queue([records[index][1] for index in seen], run)
+        for index, job in zip(seen, looked, strict=True):
             found[index] = _looked_again(found[index], job, run)
     last = {directory: record.key for directory, record in records}
     shown = [
@@ -226,8 +226,8 @@ def _records(directory: Path) -> list[BatchRecord]:
 
 
 def _cancelled(directory: Path, job: JobInQueue, run: Run, *, at_once: bool) -> Cancelled:
-    act = act_on(job.phase, at_once=at_once) if job.record.id else Act.NOTHING
-    if act is Act.NOTHING or job.record.system not in SYSTEMS:
+    act = act_on(job.phase, at_once=at_once) if job.can_be_reached else Act.NOTHING
+    if act is Act.NOTHING:
         return Cancelled(directory, job, act)
     system = SYSTEMS[job.record.system]
     if act is not Act.STOP:
@@ -248,7 +248,9 @@ def _problem(command: Command, run: Run) -> str:
 
 
 def _needs_look(cancelled: Cancelled) -> bool:
-    return cancelled.act is Act.STOP or (cancelled.act is not Act.NOTHING and bool(cancelled.problem))
+    if cancelled.act is Act.NOTHING or cancelled.job is None:
+        return False
+    return cancelled.act is Act.STOP or bool(cancelled.problem) or cancelled.job.phase is Phase.UNKNOWN
 
 
 def _looked_again(before: Cancelled, job: JobInQueue, run: Run) -> Cancelled:

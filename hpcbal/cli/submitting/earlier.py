@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import shlex
 import time
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Sequence, Set
 from pathlib import Path
 
 from hpcbal.cli.options import print_warning
 from hpcbal.cli.submitting.queue import JobInQueue, jobs_in_queue, line_of, unsettled_jobs, within
-from hpcbal.cluster.systems import SYSTEMS, System
+from hpcbal.cluster.systems import System
 from hpcbal.cluster.systems.commands import TIMEOUT_S
 from hpcbal.cluster.systems.job import Phase
 from hpcbal.errors import InputError
 from hpcbal.telemetry.files.batch_jobs import note_over
+from hpcbal.telemetry.files.run_directory import RunDirectory
 
 
 def jobs_before(
@@ -36,10 +37,9 @@ def jobs_before(
     """
     noted = [(output, record) for output in outputs for record in unsettled_jobs(output)]
     found: dict[Path, list[JobInQueue]] = {}
-    asked = jobs_in_queue(noted, within(TIMEOUT_S), notes=not is_dry)
+    asked = jobs_in_queue([record for _, record in noted], within(TIMEOUT_S))
     for (output, _), job in zip(noted, asked, strict=True):
         found.setdefault(output, []).append(job)
-    _warn_of_unknown(found)
     tasks = range(1, len(outputs) + 1)
     waited_for = {each for job in after for each in (job, *(system.task(job, task) for task in tasks))}
     more: list[str] = []
@@ -55,21 +55,6 @@ def jobs_before(
         if over:
             note_over(output, over)
     return more
-
-
-def _warn_of_unknown(found: Mapping[Path, Sequence[JobInQueue]]) -> None:
-    unknown = [
-        (output, job)
-        for output, jobs in found.items()
-        for job in jobs
-        if job.phase is Phase.UNKNOWN and job.record.id
-    ]
-    if unknown:
-        output, job = unknown[0]
-        more = f", and those of {len(unknown) - 1} others" if unknown[1:] else ""
-        print_warning(
-            f"{output}: whether its job {job.record.id} still runs is not known{more}: {job.state.problem}"
-        )
 
 
 def _second_job(
@@ -96,12 +81,19 @@ def _second_job(
                 f"{cancel}, and submit again",
                 [],
             )
-    live = [job for job in jobs if job.is_live]
-    returning = [job for job in live if SYSTEMS[job.record.system].watches and job.record.max_restarts > 0]
+    live = [job for job in jobs if job.record.id and job.may_be_live and not job.record.is_over]
+    returning = [job for job in live if job.watches and job.record.max_restarts > 0]
     others = [job for job in live if job.record.id not in after]
     if not returning and (not others or (len(others) < len(live) and not is_array)):
         return "", [job.record.id for job in others]
     job = (returning or others)[-1]
+    if job.phase is Phase.UNKNOWN:
+        return (
+            f"{output}: whether its job {job.record.id} still runs is not known: {job.state.problem}; submit "
+            "again when that is known, choose another directory with --output, or if the job has ended for "
+            f"sure, remove {RunDirectory(output).batch_jobs}",
+            [],
+        )
     behind = (
         "array behind its jobs with --after" if is_array else f"job behind it with --after {job.record.id}"
     )

@@ -157,10 +157,11 @@ def _ranks(num_nodes: int, config: AnyConfig, site: SiteConfig) -> tuple[int, in
         num_preprocessors = config.slots.preprocessors_per_node
         takes_gpus = config.slots.device != "cpu" and not config.backend.is_emulated
         gpus = (site.gpus_per_node or 0) if takes_gpus else 0
+        is_given = isinstance(per_node, int)
         if not isinstance(per_node, int):
             per_node = gpus * config.slots.per_gpu or _slots_on_cores(site, num_preprocessors)
         wanted = -(-per_node // config.slots.per_gpu)
-        if takes_gpus and wanted > gpus:
+        if is_given and takes_gpus and wanted > gpus:
             _refuse_more_slots_than_gpus(per_node, config.slots, site)
             gpus = wanted if config.slots.device == "gpu" else gpus
         preprocessors = count_text(num_preprocessors, "preprocessor")

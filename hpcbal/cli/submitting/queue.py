@@ -2,40 +2,22 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
-import platform
 import shutil
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from hpcbal.cluster.systems import SYSTEMS
 from hpcbal.cluster.systems.commands import run_command
-from hpcbal.cluster.systems.job import GONE, Command, Done, Phase, QueueState, Run
-from hpcbal.errors import ClusterError, OutputError
-from hpcbal.telemetry.files.batch_jobs import BatchRecord, note_gone, read_batch_jobs
+from hpcbal.cluster.systems.job import Command, Done, Phase, QueueState, Run
+from hpcbal.errors import ClusterError
+from hpcbal.telemetry.files.batch_jobs import BatchRecord, read_batch_jobs
 from hpcbal.telemetry.files.json_lines import duration_text, utc_text
 
 ANSWER_S = 10.0
 """So long a scheduler may take to say how a job is; people wait for it."""
-
-
-_SETTINGS = (
-    "SLURM_CONF",
-    "SLURM_CLUSTERS",
-    "PBS_DEFAULT",
-    "PBS_SERVER",
-    "PBS_CONF_FILE",
-    "LSF_ENVDIR",
-    "FLUX_URI",
-)
-"""Variables by which the commands of a batch system find the cluster."""
-
-SURE_S = 600.0
-"""A scheduler that answers from memory may not know a younger job yet (LSF)."""
 
 
 INTERVAL_S = 30.0
@@ -49,10 +31,13 @@ class JobInQueue:
     Attributes:
         record: how it was submitted.
         state: its state.
+        is_elsewhere: whether its scheduler is that of another cluster than the one that answers here, where
+            its number may be that of another job.
     """
 
     record: BatchRecord
     state: QueueState
+    is_elsewhere: bool = False
 
     @property
     def phase(self) -> Phase:
@@ -74,6 +59,17 @@ class JobInQueue:
         """Return whether the commands of its scheduler are here: it may answer later."""
         system = SYSTEMS.get(self.record.system)
         return system is not None and shutil.which(system.program) is not None
+
+    @property
+    def can_be_reached(self) -> bool:
+        """Return whether a command about its number, sent from here, means this job."""
+        return bool(self.record.id) and self.record.system in SYSTEMS and not self.is_elsewhere
+
+    @property
+    def watches(self) -> bool:
+        """Return whether its script may submit itself again, unseen by its scheduler."""
+        system = SYSTEMS.get(self.record.system)
+        return system is not None and system.watches
 
     @property
     def name(self) -> str:
@@ -101,18 +97,6 @@ def within(limit_s: float, clock: Callable[[], float] = time.monotonic) -> Run:
     return run
 
 
-def _asked_by(record: BatchRecord) -> str:
-    """Return what decides which cluster answers: the machine, the command, and its settings."""
-    system = SYSTEMS.get(record.system)
-    command = None if system is None else shutil.which(system.program)
-    settings = [f"{name}={value}" for name in _SETTINGS if (value := os.environ.get(name))]
-    return " ".join([platform.node(), command or "", *settings])
-
-
-def _is_gone_here(record: BatchRecord) -> bool:
-    return _asked_by(record) in record.gone_at
-
-
 def _doubt(record: BatchRecord) -> str:
     """Return a sentence about a job that was noted before its system was asked, and not since."""
     if record.is_over:
@@ -123,48 +107,52 @@ def _doubt(record: BatchRecord) -> str:
     )
 
 
-def jobs_in_queue(
-    records: Sequence[tuple[Path, BatchRecord]], run: Run | None = None, *, notes: bool = True
-) -> list[JobInQueue]:
+def jobs_in_queue(records: Sequence[BatchRecord], run: Run | None = None) -> list[JobInQueue]:
     """Return batch jobs with their states; each system is asked for all of its jobs at once.
 
-    One that its system has forgotten is noted, and not asked for again in the same way: another machine, or
-    the module of another cluster, may reach the one that knows it.
+    A job of another cluster than the one that answers is not asked for: its number may be another's here.
 
     Args:
-        records: the output directory of each job, and how it was submitted.
+        records: the jobs as they were submitted.
         run: runs a command of a scheduler; None: all questions together may take ANSWER_S.
-        notes: whether something may be written.
     """
     run = within(ANSWER_S) if run is None else run
     states: dict[tuple[str, str], QueueState] = {}
     problems: dict[str, str] = {}
-    to_ask = [record for _, record in records if not _is_gone_here(record)]
-    for name in dict.fromkeys(record.system for record in to_ask):
+    clusters: dict[str, str] = {}
+    for name in dict.fromkeys(record.system for record in records):
         if name not in SYSTEMS:
             problems[name] = f"this hpcbal knows no batch system {name!r}"
             continue
-        ids = list(dict.fromkeys(record.id for record in to_ask if record.system == name and record.id))
+        own = [record for record in records if record.system == name and record.id]
         try:
+            if any(record.cluster for record in own):
+                clusters[name] = SYSTEMS[name].cluster(run)
+            ids = list(dict.fromkeys(each.id for each in own if not _is_elsewhere(each, clusters)))
             found = SYSTEMS[name].ask(ids, run) if ids else {}
         except ClusterError as error:
             problems[name] = str(error)
         else:
             states |= {(name, job): state for job, state in found.items()}
     jobs = []
-    gone: dict[tuple[Path, str], list[str]] = {}
-    for directory, record in records:
-        is_known = _is_gone_here(record)
-        state = (GONE if is_known else states.get((record.system, record.id))) or QueueState(
-            Phase.UNKNOWN, problem=problems.get(record.system) or _doubt(record)
-        )
-        jobs.append(JobInQueue(record, state))
-        if state.phase is Phase.GONE and not is_known and time.time() - record.submitted_s > SURE_S:
-            gone.setdefault((directory, _asked_by(record)), []).append(record.key)
-    for (directory, asked_by), keys in gone.items() if notes else ():
-        with contextlib.suppress(OutputError):  # somebody else's run
-            note_gone(directory, keys, asked_by)
+    for record in records:
+        is_elsewhere = _is_elsewhere(record, clusters)
+        state = states.get((record.system, record.id))
+        if is_elsewhere:
+            here = clusters[record.system]
+            problem = f"it is a job of cluster {record.cluster}, and {here} answers here; ask there"
+            state = QueueState(Phase.UNKNOWN, problem=problem)
+        elif state is None:
+            problem = problems.get(record.system) or _doubt(record)
+            state = QueueState(Phase.UNKNOWN, problem=problem)
+        jobs.append(JobInQueue(record, state, is_elsewhere))
     return jobs
+
+
+def _is_elsewhere(record: BatchRecord, clusters: Mapping[str, str]) -> bool:
+    """Return whether the cluster that answers, by system, is known not to be that of a job."""
+    here = clusters.get(record.system)
+    return bool(here and record.id and record.cluster) and record.cluster != here
 
 
 def unsettled_jobs(directory: Path) -> list[BatchRecord]:
@@ -178,11 +166,7 @@ def unsettled_jobs(directory: Path) -> list[BatchRecord]:
     continued = {record.continues for record in records}
     over = {record.continues for record in records if record.id in continued}
     return [
-        *(
-            record
-            for record in records[:-1]
-            if not record.is_over and record.id not in over and not _is_gone_here(record)
-        ),
+        *(record for record in records[:-1] if not record.is_over and record.id not in over),
         *records[-1:],
     ]
 
@@ -301,7 +285,6 @@ class QueueWatch:
         """Return the jobs that people are to see."""
         now = self.clock()
         if self._asked_s is None or now - self._asked_s >= self.interval_s:
-            records = [(self.directory, record) for record in unsettled_jobs(self.directory)]
-            self._jobs = shown_jobs(jobs_in_queue(records, self.run))
+            self._jobs = shown_jobs(jobs_in_queue(unsettled_jobs(self.directory), self.run))
             self._asked_s = now
         return self._jobs

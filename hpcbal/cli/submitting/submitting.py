@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import shlex
 import time
@@ -13,6 +14,8 @@ from typing import Any
 from hpcbal.cli.options import Answer, print_warning
 from hpcbal.cli.submitting.noting import Intent, new_script, note_intents, numbered, withdraw
 from hpcbal.cli.submitting.preparing import Submission, prepare
+from hpcbal.cli.submitting.queue import ANSWER_S, within
+from hpcbal.cluster.systems import System
 from hpcbal.cluster.systems.commands import Answered, HeldSignals, submit
 from hpcbal.cluster.systems.script import words
 from hpcbal.errors import ClusterError, HpcbalError, OutputError
@@ -43,7 +46,10 @@ def _shown(made: Submission) -> Answer:
 
 def _submitted(made: Submission) -> Answer:
     system, job = made.system, made.job
-    intents = [_intent(made, output, task) for output, task in zip(made.outputs, job.tasks, strict=True)]
+    cluster = _cluster(system)
+    intents = [
+        _intent(made, output, task, cluster) for output, task in zip(made.outputs, job.tasks, strict=True)
+    ]
     for output in made.outputs:
         make_output(output)
     make_own_directory(made.folder)
@@ -146,7 +152,14 @@ def _submit_comparison(
     return None
 
 
-def _intent(made: Submission, output: Path, task: tuple[str, ...]) -> Intent:
+def _cluster(system: System) -> str:
+    """Return the name of the cluster that answers; empty if it does not say."""
+    with contextlib.suppress(ClusterError):  # the submission may succeed, or says why not
+        return system.cluster(within(ANSWER_S))
+    return ""
+
+
+def _intent(made: Submission, output: Path, task: tuple[str, ...], cluster: str) -> Intent:
     return (
         output,
         BatchRecord(
@@ -164,6 +177,7 @@ def _intent(made: Submission, output: Path, task: tuple[str, ...]) -> Intent:
             why=made.needs.why,
             cancel=made.job.cancel,
             name=made.job.name,
+            cluster=cluster,
         ),
     )
 

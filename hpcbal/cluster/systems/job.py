@@ -285,6 +285,7 @@ class System:
         submissions: returns the commands that submit a script, one for each job that they make.
         number: finds the identifier of the job in what such a command has printed; empty if it is not there.
         task: returns the identifier of a task of an array, by that of the array and the number from 1.
+        cluster: returns the name of the cluster that answers; empty: not known, or part of the identifiers.
         question: returns the command that shows jobs.
         read: returns the states of jobs by what that command prints.
         ask: returns the state of each job.
@@ -320,6 +321,7 @@ class System:
     signal: Callable[[str], Command] | None = None
     watches: bool = False
     numbers: tuple[str, ...] = ()
+    cluster: Callable[[Run], str] = lambda run: ""
     look: Callable[[Run], SiteFacts] = lambda run: SiteFacts()
     own_options: Mapping[str, str] = field(default_factory=dict)
     queue: str = ""

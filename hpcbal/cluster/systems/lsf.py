@@ -85,6 +85,16 @@ def question(jobs: Sequence[str]) -> Command:
     return Command(("bjobs", "-a", "-noheader", "-o", _FIELDS, *jobs))
 
 
+def cluster(run: Run) -> str:
+    """Return the name of the cluster that answers; empty if it does not say.
+
+    Raises:
+        ClusterError: if the command is not here, or does not answer.
+    """
+    found = re.search(r"^My cluster name is (\S+)", run(Command(("lsid",))).stdout, re.MULTILINE)
+    return found[1] if found else ""
+
+
 def ask(jobs: Sequence[str], run: Run) -> dict[str, QueueState]:
     """Return the state of each job, with one question; LSF forgets it about an hour after its end.
 
@@ -160,6 +170,7 @@ LSF = System(
     question=question,
     read=read,
     ask=ask,
+    cluster=cluster,
     cancel=lambda jobs: Command(("bkill", *jobs)),
     signal=lambda job: Command(("bkill", "-s", "USR2", job)),
     numbers=("num_nodes", "ranks_per_node", "cores_per_rank", "gpus_per_node"),

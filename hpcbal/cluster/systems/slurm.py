@@ -176,6 +176,18 @@ def _state(fields: dict[str, str]) -> QueueState:
     )
 
 
+def cluster(run: Run) -> str:
+    """Return the name of the cluster whose controller answers; empty if it does not say.
+
+    Raises:
+        ClusterError: if the command is not here, or does not answer.
+    """
+    found = re.search(
+        r"^ClusterName\s*=\s*(\S+)", run(Command(("scontrol", "show", "config"))).stdout, re.MULTILINE
+    )
+    return found[1] if found else ""
+
+
 def look(run: Run) -> SiteFacts:
     """Return the facts about the default partition, and mpirun if srun does not speak PMIx."""
     nodes = run(Command(("sinfo", "--noheader", "--format=%P|%c|%G")))
@@ -231,6 +243,7 @@ SLURM = System(
     read=read,
     ask=ask,
     cancel=lambda jobs: Command(("scancel", *jobs)),
+    cluster=cluster,
     look=look,
     own_options={
         _own("N", "nodes"): "--nodes",

@@ -32,8 +32,8 @@ _COLORS = ("YCbCr", "RGB", "Gray")
 _SCALES = (8, 4, 2)
 SCALED_GAP = 1.5
 """A JPEG is decoded at a fraction of its size if it still shrinks by this then. So the PSNR to the exact
-result is 40 dB or more for images with the spectrum of photographs and a standard deviation of up to 40 of
-255 levels; mostly it is 45 to 55 dB."""
+result is 40 dB or more for images with the spectrum of photographs, a brightness with a standard deviation of
+up to 40 of 255 levels, and colours that vary a quarter as much; mostly it is 45 to 55 dB."""
 ROUGH_GAP = 1.25
 """A whole JPEG that shrinks by this is decoded without interpolation of its colours, which mostly have half
 the resolution, and with the fastest arithmetic: 42 dB or more for the same images."""

@@ -210,7 +210,7 @@ def _output(weights: FloatArray, inputs: FloatArray) -> FloatArray:
 def _slopes(weights: FloatArray, inputs: FloatArray) -> FloatArray:
     """Derivatives of the outputs of one network by its weights, shape (n, NUM_WEIGHTS)."""
     hidden, bias, from_hidden, _, _ = _parts(weights)
-    units = np.tanh(inputs @ hidden + bias)
+    units = np.tanh(np.einsum("ni,ih->nh", inputs, hidden) + bias)
     by_bias = (1.0 - units**2) * from_hidden
     by_hidden = (inputs[:, :, None] * by_bias[:, None, :]).reshape(len(inputs), -1)
     return np.hstack([by_hidden, by_bias, units, inputs, np.ones((len(inputs), 1))])

@@ -92,13 +92,13 @@ def _draw_legend(sheet: Sheet, data: ReportData, most: float, width: float) -> f
     seconds = sum(each.end_s - each.start_s for each in data.busy) or 1.0
     cores = sum(each.cores * (each.end_s - each.start_s) for each in data.busy) / seconds
     links = sum(each.links * (each.end_s - each.start_s) for each in data.busy) / seconds
-    of_links = f"links: {percent_label(links)} of the time"
+    of_links = f"links: {percent_label(links)} of the measured time"
     if data.run_kind == "paramserver":
         of_links = (
             f"links: {number_label(links / 1e6)} MB/s; the full height is {number_label(most / 1e6)} MB/s"
         )
     x, y = 0.0, 12.0
-    for color, text in ((_CORES, f"cores: {percent_label(cores)} of the time"), (_LINKS, of_links)):
+    for color, text in ((_CORES, f"cores: {percent_label(cores)} of the measured time"), (_LINKS, of_links)):
         needed = 16.0 + text_width(text, LABEL_SIZE) + 14.0
         if x > 0.0 and x + needed > width:
             x, y = 0.0, y + 18.0

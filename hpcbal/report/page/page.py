@@ -66,8 +66,9 @@ def cards(data: ReportData) -> list[tuple[str, str]]:
         shown.append((busy, f"of all {of_run.slot} time {uses['training']}; {idle} {uses['idle']}"))
     if data.preprocessing.num_bad_samples:
         shown.append((f"{data.preprocessing.num_bad_samples:,}", "broken samples left out"))
+    is_ordered = data.run_kind != "jobs" or len(data.jobs) == 1  # losses of unlike apps have no order
     for job in best_first(data)[:1]:
-        if job.best is not None:
+        if job.best is not None and is_ordered:
             shown.append((number_label(job.best), f"{data.measured_by.words}, {job.name}"))
     return shown
 

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from hpcbal.errors import ExitCode, InputError, LedgerError
-from hpcbal.kinds import KINDS
+from hpcbal.kinds import ENSEMBLE, KINDS
 from hpcbal.report.model import JobReport, Overhead, Preprocessing, ReportData
 from hpcbal.report.reading.replay import Replay
 from hpcbal.report.reading.replay_parts import ForecastReplay, SharingReplay
@@ -109,6 +109,9 @@ class RunReading:
         replay.until_s = end_s = max(replay.now_s, end_s)
         shares = self.start.kind == "jobs"
         costs = sharing.cost_by_job(end_s) if shares else replay.cost_by_dnn()
+        if status is not None and self.start.kind != ENSEMBLE.name:  # whose lines hold both
+            recorded = {job["name"]: (job["wall_time_s"], job["slot_seconds"]) for job in jobs_of(status)}
+            costs |= recorded
         measure, jobs = _jobs(replay, status, run, costs)
         data = ReportData(
             name=replay.name,
@@ -205,8 +208,12 @@ def _jobs(
     names = list(states) or list(dict.fromkeys([*costs, *replay.failed]))
     epochs = {name: [point.metrics for point in replay.curves.get(name, ())] for name in names}
     numbers_of = {name: [point.epoch for point in replay.curves.get(name, ())] for name in names}
-    summaries = {name: summary_of(epochs[name], numbers_of[name]) for name in names}
-    measure = measure_in(KINDS[_start_of(replay).kind], BEST + main_metric_of(epochs.values()))
+    kind, main = KINDS[_start_of(replay).kind], ""
+    if status is not None and kind is not ENSEMBLE:  # apps name the metric by which their jobs are compared
+        mains = {str(job.get("main_metric", "")) for job in jobs_of(status)}
+        main = mains.pop() if len(mains) == 1 else ""
+    summaries = {name: summary_of(epochs[name], numbers_of[name], main) for name in names}
+    measure = measure_in(kind, BEST + (main or main_metric_of(epochs.values())))
     is_validated = any(numbers.get("best_val_loss") is not None for numbers in summaries.values())
     loss = "val_loss" if is_validated else "loss"
     settings = _settings(run)

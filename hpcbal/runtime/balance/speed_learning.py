@@ -59,8 +59,7 @@ class KeptModel:
         except FileNotFoundError:
             return None
         except (
-            EOFError, KeyError, NotImplementedError, OSError, PolicyError, TypeError, ValueError,
-            zipfile.BadZipFile,
+            EOFError, KeyError, OSError, PolicyError, RuntimeError, TypeError, ValueError, zipfile.BadZipFile,
         ) as error:  # fmt: skip
             log.warning("%s: the speed model is ignored: %s", self.path, error)
             return None

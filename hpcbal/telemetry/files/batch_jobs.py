@@ -42,8 +42,7 @@ class BatchRecord:
             has its own, which `hpcbal cancel` makes.
         name: its name in the queue.
         is_over: whether it is known to have ended.
-        gone_at: the ways of asking (machine, command, settings) to which the answer was that the job is not
-            known any more. Another one may reach the cluster that does.
+        cluster: name of the cluster that took it; empty: not known.
     """
 
     system: str
@@ -62,7 +61,7 @@ class BatchRecord:
     cancel: str = "batch.cancel"
     name: str = ""
     is_over: bool = False
-    gone_at: tuple[str, ...] = ()
+    cluster: str = ""
 
     @property
     def key(self) -> str:
@@ -92,20 +91,6 @@ def note_over(directory: Path, jobs: Sequence[str]) -> None:
         OutputError: if it cannot be written.
     """
     _append(directory, {"over": list(jobs)})
-
-
-def note_gone(directory: Path, jobs: Sequence[str], asked_by: str) -> None:
-    """Note that a batch system does not know jobs any more, so that it is not asked again.
-
-    Args:
-        directory: output directory of their run.
-        jobs: their keys.
-        asked_by: how it was asked, see `BatchRecord.gone_at`.
-
-    Raises:
-        OutputError: if it cannot be written.
-    """
-    _append(directory, {"gone": list(jobs), "at": asked_by})
 
 
 def _append(directory: Path, values: Mapping[str, Any]) -> None:
@@ -143,10 +128,8 @@ def read_batch_jobs(directory: Path) -> list[BatchRecord]:
                 found[ended.key] = dataclasses.replace(ended, is_over=True)
             else:
                 del found[ended.key]
-        for gone in _named(line.get("gone"), found):
-            found[gone.key] = dataclasses.replace(gone, gone_at=(*gone.gone_at, str(line.get("at"))))
         before = found.get(str(line.get("continues") or ""))
-        known = {} if before is None else {**dataclasses.asdict(before), "is_over": False, "gone_at": ()}
+        known = {} if before is None else {**dataclasses.asdict(before), "is_over": False}
         record = _record({**known, **line})
         if record is not None:
             found.pop(record.key, None)  # numbers recur: the last job is at the end

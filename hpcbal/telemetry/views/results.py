@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from hpcbal.errors import InputError
-from hpcbal.kinds import ENSEMBLE, KINDS, Kind
+from hpcbal.kinds import ENSEMBLE, JOBS, KINDS, Kind
 from hpcbal.telemetry.files.atomic_file import cannot_read, regular_file, write_atomic
 from hpcbal.telemetry.files.json_lines import duration_text
 from hpcbal.telemetry.views.folds import fold_sentences
@@ -205,13 +205,13 @@ def render_results(rows: Sequence[ResultRow], kind: Kind = ENSEMBLE) -> str:
         count_text(len(rows), kind.job),
         f"{states.count('done')} done{early_text(states.count('pruned'), states.count('stopped'))}",
         str(sum(row.epochs for row in rows)),
-        number_text(measure.best(best)) if best else "-",
-    ]
+        "" if kind is JOBS else number_text(measure.best(best)) if best else "-",
+    ]  # jobs share machines, and losses of unlike apps have no order
     if with_last:
         headers += ["in epoch", "last"]
         totals += ["", ""]
-    headers += ["wall time", "slot-seconds"]
-    totals += ["", f"{sum(row.slot_seconds for row in rows):.1f}"]
+    headers += ["wall time", f"{kind.slot}-seconds"]
+    totals += ["", "" if kind is JOBS else f"{sum(row.slot_seconds for row in rows):.1f}"]
     for cells, row in zip(body, rows, strict=True):
         cells += [duration_text(row.wall_time_s), f"{row.slot_seconds:.1f}"]
     right = set(range(2, len(headers)))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import platform
 import shutil
 import time
 from collections.abc import Callable, Mapping
@@ -41,14 +40,17 @@ RECORD = BatchRecord(
 class Scheduler:
     """Stands in for Slurm's commands: the fields that `scontrol` shows of each job, and what was asked."""
 
-    def __init__(self, jobs: Mapping[str, str]) -> None:
+    def __init__(self, jobs: Mapping[str, str], config: str = "") -> None:
         self.jobs = dict(jobs)
+        self.config = config
         self.asked: list[tuple[str, ...]] = []
 
     def __call__(self, command: Command) -> Done:
         self.asked.append(command.words)
         if command.words[0] == "sacct":
             return Done(1, "", "Slurm accounting storage is disabled")
+        if command.words == ("scontrol", "show", "config"):
+            return Done(0, f"Configuration data as of now\n{self.config}\n", "")
         assert command.words[:4] == ("scontrol", "--oneliner", "show", "job"), (
             "an option that it does not know"
         )
@@ -69,7 +71,7 @@ def job(phase: Phase, *facts: object, **more: object) -> JobInQueue:
 
 
 def asked(directory: Path, run: Callable[[Command], Done]) -> list[JobInQueue]:
-    return jobs_in_queue([(directory, record) for record in unsettled_jobs(directory)], run)
+    return jobs_in_queue(unsettled_jobs(directory), run)
 
 
 @pytest.mark.parametrize(
@@ -144,43 +146,30 @@ def test_a_scheduler_that_does_not_answer_is_asked_once_and_makes_a_line(tmp_pat
     )
 
 
-def test_a_job_that_its_scheduler_has_forgotten_is_asked_for_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """In each way: another machine, or other settings, may reach the cluster that knows the job."""
-    for number, submitted_s in (("1", 1.0), ("2", time.time()), ("3", 1.0)):
-        append_batch_job(tmp_path, replace(RECORD, id=number, submitted_s=submitted_s))
-    scheduler = Scheduler({})
-    for way, numbers in (
-        ("a/", "123"),
-        ("a/", "2"),
-        ("b/", "123"),
-        ("b/x", "123"),
-        ("a/", "2"),
-        ("b/x", "2"),
-    ):
-        machine, _, conf = way.partition("/")
-        monkeypatch.setattr(platform, "node", lambda machine=machine: machine)
-        monkeypatch.setenv("SLURM_CONF", conf)
-        scheduler.asked.clear()
-        found = asked(tmp_path, scheduler)
-        assert "".join(words[4] for words in scheduler.asked if words[0] == "scontrol") == numbers
-        assert {each.phase for each in found} == {Phase.GONE}
-        assert found[-1].record.id == "3", "the last one is always shown"
-    scheduler.jobs["3"] = "JobState=RUNNING"
-    append_batch_job(tmp_path, replace(RECORD, id="3", submitted_s=time.time()))  # numbers recur
-    assert asked(tmp_path, scheduler)[-1].phase is Phase.RUNNING
+def test_a_job_that_a_scheduler_does_not_know_is_asked_for_again(tmp_path: Path) -> None:
+    """The one that has answered may be that of another cluster, or has just started."""
+    for number in ("1", "2"):
+        append_batch_job(tmp_path, replace(RECORD, id=number))
+    assert {each.phase for each in asked(tmp_path, Scheduler({}))} == {Phase.GONE}
+    again = asked(tmp_path, Scheduler({"1": "JobState=RUNNING", "2": "JobState=PENDING"}))
+    assert [each.phase for each in again] == [Phase.RUNNING, Phase.PENDING]
 
 
-def test_a_job_that_is_forgotten_here_is_noted_only_where_that_may_be_written(tmp_path: Path) -> None:
-    append_batch_job(tmp_path, replace(RECORD, submitted_s=1.0))
-    records = [(tmp_path, record) for record in unsettled_jobs(tmp_path)]
-    jobs_in_queue(records, Scheduler({}), notes=False)
-    assert read_batch_jobs(tmp_path)[0].gone_at == ()
-    (tmp_path / "batch.jsonl").unlink()
-    (tmp_path / "batch.jsonl").mkdir()
-    (found,) = jobs_in_queue(records, Scheduler({}))
-    assert found.phase is Phase.GONE
+@pytest.mark.parametrize("here", ["ClusterName             = mine", "ClusterName = other", ""])
+def test_a_job_of_another_cluster_is_not_asked_for(tmp_path: Path, here: str) -> None:
+    append_batch_job(tmp_path, replace(RECORD, cluster="mine"))
+    scheduler = Scheduler({"12": "JobState=COMPLETED"}, here)
+    (found,) = asked(tmp_path, scheduler)
+    if "other" not in here:
+        assert found.phase is Phase.ENDED
+        return
+    assert line_of(found, NOON) == (
+        "job 12 (Slurm): its state is not known: it is a job of cluster mine, and other answers here; ask "
+        "there"
+    )
+    (cancelled,) = cancelling.cancel([tmp_path], at_once=True, run=scheduler)
+    assert cancelled.has_failed
+    assert {words[:3] for words in scheduler.asked} == {("scontrol", "show", "config")}
 
 
 def test_a_watch_asks_now_and_then(tmp_path: Path) -> None:

@@ -383,12 +383,13 @@ def test_a_job_behind_the_tasks_of_an_array_may_be_submitted(
     assert submit(*words)[0] == 0
     code, _, said = submit(*words)
     assert (code, "start the new array behind its jobs with --after, wait for" in said) == (2, True)
-    assert asked.read_text() == "--oneliner show job 12\n", "once for all tasks"
+    seen = asked.read_text().splitlines()
+    assert [line for line in seen if line != "show config"] == ["--oneliner show job 12"], "for all tasks"
     assert submit(*words, "--after", "12")[0] == 0
 
 
-def test_a_scheduler_that_does_not_answer_is_one_warning_for_all_tasks(
-    stand_in: Callable[[str, str], Path], submit: Run
+def test_a_second_job_is_refused_while_the_state_of_the_first_is_not_known(
+    site: Path, stand_in: Callable[[str, str], Path], submit: Run
 ) -> None:
     stand_in("sbatch", "echo 12")
     stand_in("scontrol", "echo 'Unable to contact slurm controller' >&2; exit 1")
@@ -396,8 +397,24 @@ def test_a_scheduler_that_does_not_answer_is_one_warning_for_all_tasks(
     words = ("a.yaml", "--time", "0:30", "--array", "seeds=0-2")
     assert submit(*words)[0] == 0
     code, _, said = submit(*words)
-    assert (code, said.count("\n")) == (0, 1)
-    assert "its job 12_1 still runs is not known, and those of 2 others: scontrol has ended with 1" in said
+    assert (code, said.count("\n")) == (2, 1)
+    assert "its job 12_1 still runs is not known: scontrol has ended with 1" in said
+    assert "remove runs/nets/seed-0/batch.jsonl" in said
+    assert submit(*words, "--dry-run")[0] == 0
+    assert submit(*words, "--after", "12")[0] == 0
+
+
+def test_a_job_of_another_cluster_is_no_reason_for_a_second_one(
+    stand_in: Callable[[str, str], Path], submit: Run
+) -> None:
+    """Where the number is unknown, or another's, which has ended."""
+    stand_in("sbatch", "echo 12")
+    for cluster, code in (("one", 0), ("two", 2), ("one", 0)):
+        stand_in(
+            "scontrol", f"[[ $2 == config ]] && echo 'ClusterName = {cluster}' || echo JobState=COMPLETED"
+        )
+        found, _, said = submit("a.yaml", "--time", "0:30")
+        assert (found, "it is a job of cluster one, and two answers here" in said) == (code, code == 2)
 
 
 def test_a_job_inherits_the_language_of_its_user(
@@ -406,7 +423,8 @@ def test_a_job_inherits_the_language_of_its_user(
     """Only what is read is asked for in English."""
     monkeypatch.setenv("LC_ALL", "C.UTF-8")
     stand_in("sbatch", f"echo submit $LC_ALL >>{site}/seen; echo 12")
-    stand_in("scontrol", f"echo ask $LC_ALL >>{site}/seen; echo 'JobState=COMPLETED ExitCode=0:0'")
+    asked = f"[[ $2 == config ]] || echo ask $LC_ALL >>{site}/seen"
+    stand_in("scontrol", f"{asked}; echo 'JobState=COMPLETED ExitCode=0:0'")
     for _ in range(2):
         assert submit("a.yaml", "--time", "0:30")[0] == 0
     assert (site / "seen").read_text().splitlines() == ["submit C.UTF-8", "ask C", "submit C.UTF-8"]
@@ -736,6 +754,14 @@ def test_more_slots_than_gpus_of_a_node_are_refused(
     assert (code == 2) == is_refused, said
     sentence = f"2 slots on a node, but {site}/site.yaml has gpus_per_node: {gpus}; give fewer slots.per_node"
     assert (sentence in said) == is_refused
+
+
+@pytest.mark.parametrize("gpus", ["", "gpus_per_node: 0\n"])
+def test_slots_of_cores_ask_for_no_gpus(site: Path, submit: Run, gpus: str) -> None:
+    (site / "site.yaml").write_text(f"system: slurm\ncores_per_node: 8\n{gpus}")
+    changes = ("--set", "slots={per_node: auto, device: gpu}", "--set", "backend={name: tensorflow}")
+    code, shown, _ = submit("a.yaml", *changes, "--time", "0:30", "--dry-run")
+    assert (code, "--ntasks-per-node=8" in shown, "gpus" in shown.partition("words=")[0]) == (0, True, False)
 
 
 def test_slots_follow_the_cores_of_the_site(site: Path, submit: Run) -> None:

@@ -157,7 +157,7 @@ def test_a_sample_that_is_larger_than_the_cache_leaves_it_to_others() -> None:
     kept = cache.get(1)
     assert kept is not None
     np.testing.assert_array_equal(kept[0], np.full(9_000, 7))
-    cache.put(2, np.zeros(9_000, np.uint8), LABEL)  # more than is left
+    cache.put(2, np.zeros(12_000, np.uint8), LABEL)  # more than is left
     cache.put(3, np.full(2_000, 3, np.uint8), LABEL)
     assert cache.get(2) is None
     assert cache.get(3) is not None
@@ -172,6 +172,17 @@ def test_it_is_full_once_no_sample_of_the_usual_size_fits() -> None:
         cache.put(sample_id, np.zeros(9_000, np.uint8), LABEL)
     assert 0 < sum(map(cache.has, range(50))) < 50
     assert cache.is_full
+
+
+@pytest.mark.parametrize("sample_bytes", [2_200, 700, 9_000])
+def test_a_small_cache_of_many_writers_holds_what_its_hit_rate_says(sample_bytes: int) -> None:
+    need = CacheNeed(999, 999, SampleSpec.of((sample_bytes,), "uint8"), LabelSpec(), sample_bytes)
+    num_bytes = need.table_bytes + 60_000
+    shared = SharedMemory.private(num_bytes)
+    ranks = [SampleCache(shared, need, num_bytes) for _ in range(5)]
+    for sample_id in range(999):
+        ranks[sample_id % 5].put(sample_id, np.zeros(sample_bytes, np.uint8), LABEL)
+    assert sum(map(ranks[0].has, range(999))) == round(999 * need.hit_rate(num_bytes)) > 5
 
 
 def test_what_is_kept_cannot_be_changed() -> None:

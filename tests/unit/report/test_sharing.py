@@ -158,7 +158,8 @@ def test_cores_and_links_are_known_from_when_until_when(history: Any) -> None:
         {"training": 3.5, "peers": 3.5, "idle": 1.0},
         {"training": 7.0, "peers": 0.0, "idle": 1.0},
     ]
-    assert "busy-over-time" in draw_charts(data, WIDE)
+    texts = [each.text for each in draw_charts(data, WIDE)["busy-over-time"].shapes if hasattr(each, "text")]
+    assert "cores: 77 % of the measured time" in texts
 
 
 def test_a_ledger_of_an_older_version_has_the_use_of_whole_starts(shared: ReportData) -> None:

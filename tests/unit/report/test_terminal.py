@@ -144,11 +144,20 @@ def test_jobs_on_the_same_machine_take_turns_in_its_row(history: Any) -> None:
     assert next(line for line in lines if line.startswith("machine 2")).endswith("....")
 
 
+def test_epochs_without_a_value_are_no_missing_epochs(history: Any) -> None:
+    history.start(0, (2,), kind="jobs")
+    history.add(0, "job-placed", job="x", machines=(1,), epochs=0)
+    assert any("no epoch yet" in line for line in drawn(history.read()))
+    history.add(9, "job-epoch", job="x", epoch=1, seconds=9.0, metrics={})
+    assert any("no value yet" in line for line in drawn(history.read()))
+
+
 def test_a_job_on_parameter_servers_goes_on_as_it_did(history: Any) -> None:
     history.start(0, (2,), kind="paramserver")
     history.add(0, "roles-assigned", roles=("worker", "server"), data_blocks=(1, 0), parameter_blocks=(0, 1))
     worker = a(WorkerFacts, executor=1, compute_s=1.0)
-    history.add(4, "job-epoch", job="birds", epoch=1, seconds=4.0, metrics={"loss": 1.0}, workers=(worker,))
+    metrics = {"loss": 1.0, "rmse": 2.0}
+    history.add(4, "job-epoch", job="birds", epoch=1, seconds=4.0, metrics=metrics, workers=(worker,))
     status: Any = new_paramserver_status("birds", 2, now=NOW_S - 10.0)
     status["phase"], status["updated_at"] = "training", utc_text(NOW_S - 2.0)
     status["jobs"] = [
@@ -160,3 +169,6 @@ def test_a_job_on_parameter_servers_goes_on_as_it_did(history: Any) -> None:
     assert remaining_s(data, status, NOW_S) == 3 * 4.0 - 2.0
     lines = drawn(data, status)
     assert next(line for line in lines if line.startswith("executor 1")).startswith("executor 1 w worker")
+    (job,) = data.jobs  # as results.csv and the console have it
+    assert (job.wall_time_s, job.slot_seconds, job.best) == (4.0, 8.0, 1.0)
+    assert data.measured_by.words == "least training loss"

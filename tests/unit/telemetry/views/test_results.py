@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 
 from hpcbal.errors import InputError
-from hpcbal.kinds import JOBS
+from hpcbal.kinds import JOBS, PARAMSERVER
 from hpcbal.telemetry import ResultRow, read_results, render_results, write_results
 from hpcbal.telemetry.views.summary import differing_settings, main_metric_of, summary_of
 
@@ -159,8 +159,12 @@ def test_another_kind_of_run_names_its_best_value_and_its_jobs(tmp_path):
     assert read_results(tmp_path / "results.csv") == rows
     lines = render_results(rows, JOBS).splitlines()
     assert "best train log loss" in lines[0]
-    assert lines[-1].split()[:5] == ["2", "jobs", "2", "done", "7"]
-    assert lines[-1].split()[5] == "0.2500"
+    assert lines[0].endswith("machine-seconds")
+    # neither a best loss of unlike apps, nor a sum of times on machines that jobs share
+    assert lines[-1].split() == ["2", "jobs", "2", "done", "7"]
+    job = render_results(rows[:1], PARAMSERVER).splitlines()
+    assert job[0].endswith("executor-seconds")
+    assert job[-1].split() == ["1", "job", "1", "done", "3", "0.5000", "2.0"]
 
 
 def test_a_setting_in_a_row_that_is_cut_off_counts_as_not_given(tmp_path):
