@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import takewhile
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,13 +215,11 @@ def num_components(environ: Mapping[str, str]) -> int:
 
 
 def _tasks_of_slurm_job(environ: Mapping[str, str]) -> tuple[int, ...]:
-    groups = range(num_components(environ))
     whole = environ.get("SLURM_TASKS_PER_NODE")
-    if whole is None and len(groups) > 1:  # a script of a heterogeneous job has them by component
+    if whole is None and num_components(environ) > 1:  # a heterogeneous job's script has them by component
+        names = (f"SLURM_TASKS_PER_NODE_HET_GROUP_{group}" for group in range(num_components(environ)))
         return tuple(
-            count
-            for group in groups
-            for count in per_node(environ.get(f"SLURM_TASKS_PER_NODE_HET_GROUP_{group}", ""))
+            count for name in takewhile(environ.__contains__, names) for count in per_node(environ[name])
         )
     return per_node(whole or "")
 

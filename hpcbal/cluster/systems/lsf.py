@@ -116,6 +116,10 @@ def read(printed: str) -> dict[str, QueueState]:
 
 def _state(line: str, now_s: float) -> QueueState:
     fields = ["" if field.strip() == "-" else field.strip() for field in line.split("|")]
+    if (
+        len(fields) > 8 and _PHASE_OF.get(fields[2]) is Phase.PENDING
+    ):  # a reason may have the mark between fields
+        fields[4:-3] = ["|".join(fields[4:-3])]
     if len(fields) != 8 or fields[2] not in _PHASE_OF:
         return not_understood(line)
     _, _, word, code, reason, left, nodes, submitted = fields

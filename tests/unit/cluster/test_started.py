@@ -164,6 +164,10 @@ def test_each_launcher_is_known_by_its_variables(environ: dict[str, str], launch
             BatchJob("Slurm", "5", tasks_per_node=(2, 3, 1), components=2),
         ),
         (
+            {"SLURM_JOB_ID": "5", "SLURM_HET_SIZE": "99999999999"},
+            BatchJob("Slurm", "5", components=99999999999),
+        ),
+        (
             {"PBS_JOBID": "12[4].pbs", "PBS_ARRAY_INDEX": "4", "PBS_WALLTIME": "600"},
             BatchJob("PBS", "12[4].pbs", "4", walltime_s=600.0),
         ),

@@ -64,6 +64,7 @@ def test_the_state_is_what_qstat_shows_by_its_manual(printed: str, state: tuple[
             "PEND|-|New job is waiting for scheduling;|-|-",
             (Phase.PENDING, "PEND", "New job is waiting for scheduling;"),
         ),
+        ("PEND|-|Load: r1m|ut: 2 hosts;|-|-", (Phase.PENDING, "PEND", "Load: r1m|ut: 2 hosts;")),
         ("RUN|-|-|1:23 L|4*n1:4*n2", (Phase.RUNNING, "RUN", "", None, 4980.0, None, "4*n1:4*n2")),
         ("RUN|-|-|-|n1", (Phase.RUNNING, "RUN", "", None, None, None, "n1")),
         ("DONE|-|-|-|n1", (Phase.ENDED, "DONE", "", None, None, 0, "n1")),
