@@ -82,6 +82,9 @@ trap stop USR2
 is_first=0              # whether the batch system says that it has not started this job before
 is_cancelled() { [[ -n $output && -e $output/batch.cancel ]]; }
 has_ranks() { tac "$HPCBAL_END_FILE" | sed '/^start$/q' | grep -qvx start; } # which catch signals
+last_line() { # of this form, on standard input: a container may print lines of its own
+  sed -nE "s/^($1)\$/\1/p" | tail -n 1
+}
 stop() { # ask all ranks to stop, through the launcher, which dies of a signal that comes before it has started them
   asked=1
   [[ -n $child ]] || return 0
@@ -162,12 +165,12 @@ mkdir -p "$folder" 2>/dev/null || true
 ((!is_first)) || rm -f "$HPCBAL_END_FILE" # of another job: numbers recur
 doing="'hpcbal launcher --starting'"
 # A batch system that has lost a node starts the job again without asking this script. hpcbal reads from the batch system's
-# answer when the job ends: in seconds of the Unix epoch; 0: not known. Containers may print lines of their own before.
+# answer when the job ends: in seconds of the Unix epoch; 0: not known.
 unset HPCBAL_END_TIME # of another job
 status=0
 end=$({ show_job 2>/dev/null || true; } | "${CONTAINER[@]}" hpcbal launcher --starting --system flux \
-  --most-restarts "$MAX_RESTARTS" ${output:+--output "$output" --mark batch.cancel --job "$id"} | tail -n 1) || status=$?
-[[ $end =~ ^[0-9]+$ ]] || end=0
+  --most-restarts "$MAX_RESTARTS" ${output:+--output "$output" --mark batch.cancel --job "$id"} | last_line '[0-9]+') || status=$?
+end=${end:-0}
 unset HPCBAL_CHAIN # a job that is submitted from here does not continue this one
 if ((status)); then
   rm -f "$HPCBAL_END_FILE"
@@ -215,10 +218,9 @@ kill "$watch" 2>/dev/null || true
 
 # What rank 0 has noted decides, not the launcher's code; hpcbal knows the rules. `again`: the same command continues from
 # the checkpoints.
-ended=$("${CONTAINER[@]}" hpcbal launcher --ended "$status" --most-restarts "$MAX_RESTARTS" ${output:+--output "$output" --mark batch.cancel} | tail -n 1) ||
-  ended="1 end"
-[[ $ended =~ ^[0-9]+\ (again|end)$ ]] || ended="1 end"
-read -r status next <<<"$ended"
+ended=$("${CONTAINER[@]}" hpcbal launcher --ended "$status" --most-restarts "$MAX_RESTARTS" ${output:+--output "$output" --mark batch.cancel} |
+  last_line '[0-9]+ (again|end)') || ended=''
+read -r status next <<<"${ended:-1 end}"
 if [[ $next == again ]]; then
   if come_back; then exit "$status"; fi
   echo "the job could not be started again and ends here; submit it again to continue" >&2

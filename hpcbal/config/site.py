@@ -26,7 +26,9 @@ _LINES = "a list of lines of the shell"
 
 Text = Annotated[str, Field(pattern=r"^[ -!#%&(-\[\]-_a-~]*$")]
 """Printable ASCII without quotes, backslashes and $: batch systems read such words in different ways."""
-Words = Annotated[tuple[str, ...], Strict(False)]
+Word = Annotated[str, Field(pattern=r"\S")]
+Words = Annotated[tuple[Word, ...], Strict(False)]
+Lines = Annotated[tuple[str, ...], Strict(False)]
 
 
 class SiteConfig(Section):
@@ -45,15 +47,17 @@ class SiteConfig(Section):
     )
     exclusive: bool = key(True, "Whether no other job may be on the nodes.", "true or false")
     modules: Words = key((), "Modules to load, as for the set-up.", "a list of names")
-    venv: str = key("", "The environment with hpcbal; empty: the one that submits.", "a directory")
+    venv: Annotated[str, Field(pattern=r"^([/~].*)?$")] = key(
+        "", "The environment with hpcbal; empty: the one that submits.", "a directory that begins with / or ~"
+    )
     container: Words = key((), "Words that start a command in a container.", _WORDS)
     launcher: Literal["", "srun", "mpirun", "mpiexec", "jsrun", "flux"] = key(
         "", "What starts the ranks; empty: the usual one of the system.", "srun, mpirun, mpiexec, jsrun, flux"
     )
     launcher_options: Words = key((), "More options of the launcher.", "a list of words")
     options: Words = key((), "More options of each job.", "a list of words, such as [--qos=normal]")
-    before: Words = key((), "Lines in front of the modules.", _LINES)
-    after: Words = key((), "Lines once the run has ended.", _LINES)
+    before: Lines = key((), "Lines in front of the modules.", _LINES)
+    after: Lines = key((), "Lines once the run has ended.", _LINES)
 
     def habits(self, venv: str, options: tuple[str, ...]) -> SiteHabits:
         """Return what job scripts hold of this.
@@ -64,6 +68,7 @@ class SiteConfig(Section):
         """
         values = {field.name: getattr(self, field.name) for field in dataclasses.fields(SiteHabits)}
         values["venv"] = "" if self.container else os.path.expanduser(self.venv) or venv
+        values["container"] = tuple(map(os.path.expanduser, self.container))
         values["options"] = (*self.options, *options)
         return SiteHabits(**values)
 
@@ -148,6 +153,22 @@ def write_site(system: System, environ: Mapping[str, str], run: Run) -> Path:
             raise OutputError(taken) from None
         raise OutputError(f"{path}: cannot write: {error.strerror or error}; set HPCBAL_SITE") from error
     return path
+
+
+def check_venv(site: SiteConfig) -> None:
+    """Refuse an environment that is not there: its job would wait in the queue, and end at once.
+
+    Raises:
+        InputError: if it has no hpcbal.
+    """
+    if site.container or not site.venv:
+        return
+    program = Path(os.path.expanduser(site.venv)) / "bin" / "hpcbal"
+    if not program.exists():
+        raise InputError(
+            f"{site_file()}: venv: got {site.venv!r}, but {program} is not there, allowed: an environment "
+            "that scripts/setup.sh has made, on a file system that all nodes share"
+        )
 
 
 def check_launcher(site: SiteConfig, system: str) -> None:

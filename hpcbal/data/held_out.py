@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import copy
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hpcbal import env
+from hpcbal.data.content import BETWEEN_PARTS
 from hpcbal.data.dataset import Dataset, RawSample, RawSpec, check_dataset
 from hpcbal.data.datasets.map_style import MapStyle
 from hpcbal.data.foreign import is_foreign
@@ -199,6 +200,11 @@ def _kind(spec: RawSpec) -> str:
     return "None (encoded images)" if spec is None else f"{spec.shape} of {spec.dtype}"
 
 
+def ids_by_part(dataset: Dataset, ids: Iterable[int]) -> list[set[int]]:
+    """Return ids of samples for each part of a dataset that has a content of its own."""
+    return dataset.by_part(ids) if isinstance(dataset, WithOwnValidation) else [set(ids)]
+
+
 class WithOwnValidation:
     """Training samples, and behind them the validation samples of another dataset.
 
@@ -241,7 +247,7 @@ class WithOwnValidation:
         self.fingerprint = " and ".join(fingerprints)
         self.is_identified = all(fingerprints)
         contents = [str(getattr(part, "content_fingerprint", "")) for part in self._parts]
-        self.content_fingerprint = "+".join(contents) if any(contents) else ""
+        self.content_fingerprint = BETWEEN_PARTS.join(contents) if any(contents) else ""
         self.labels = _of_both(self._parts, class_labels)
         self.class_names = class_names(trained)
         of_validation = [f"data.validation: {remark}" for remark in getattr(validation, "remarks", ())]
@@ -266,6 +272,14 @@ class WithOwnValidation:
         """Return the name of the sample in the dataset that holds it."""
         part, own_id = self._place(sample_id)
         return part.describe(own_id) if part is self._parts[0] else f"validation: {part.describe(own_id)}"
+
+    def by_part(self, ids: Iterable[int]) -> list[set[int]]:
+        """Return ids of samples by the dataset that holds them, as ids there."""
+        found: list[set[int]] = [set(), set()]
+        for sample_id in ids:
+            part, own_id = self._place(sample_id)
+            found[part is not self._parts[0]].add(own_id)
+        return found
 
     def _declared_by_both(
         self, name: str, declared: Callable[[Dataset], NDArray[Any] | None]

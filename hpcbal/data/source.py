@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hpcbal import env
+from hpcbal.data.content import CONTENT
 from hpcbal.data.dataset import (
     AnySample,
     BadSample,
@@ -47,9 +48,6 @@ if TYPE_CHECKING:
     from hpcbal.config import EnsembleConfig
 
 __all__ = ["BadSample", "KeptSamples", "PreprocessedSamples", "open_source"]
-
-CONTENT = "."
-"""Begins the part of a fingerprint that says what files hold."""
 
 
 class PreprocessedSamples:

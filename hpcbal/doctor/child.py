@@ -86,8 +86,12 @@ def facts_in(printed: str) -> dict[str, Any] | None:
 
 
 def ask_python(code: str, *arguments: str, limit_s: float) -> Answer:
-    """Run a program of Python, which gets the arguments in `sys.argv[1:]`."""
-    return ask([sys.executable, "-c", code, *arguments], limit_s)
+    """Run a program of Python, which gets the arguments in `sys.argv[1:]`.
+
+    It imports from the folders of this process, in their order: those of PYTHONPATH are behind libraries.
+    """
+    paths = f"import sys; sys.path[:] = {sys.path!r}\n"
+    return ask([sys.executable, "-c", paths + code, *arguments], limit_s)
 
 
 @contextmanager

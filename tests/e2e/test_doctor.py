@@ -55,10 +55,12 @@ def levels(done: subprocess.CompletedProcess[str]) -> dict[str, str]:
 
 
 def test_ranks_check_what_they_do_together(tmp_path: Path) -> None:
+    libraries = tmp_path / "module"
+    (libraries / "any.egg").mkdir(parents=True)  # a folder of libraries comes first, and one's own last
     stubs = {**STUBS, "tensorflow": "from torch_facts import *\n"}
     for name, text in {**stubs, "torch_facts": "raise ImportError('no driver')\n"}.items():
-        (tmp_path / f"{name}.py").write_text(text)
-    done = run(ranks(3, *DOCTOR, "--json"), tmp_path, PYTHONPATH=f"{tmp_path}:{ROOT}")
+        (libraries / f"{name}.py").write_text(text)
+    done = run(ranks(3, *DOCTOR, "--json"), tmp_path, PYTHONPATH=f"{libraries}:{ROOT}")
     found = levels(done)
     assert json.loads(done.stdout)["ranks"] == 3
     assert (done.returncode, found["TensorFlow"], found["PyTorch"]) == (1, "error", "error"), done.stderr

@@ -692,7 +692,9 @@ def test_a_container_needs_no_environment_and_starts_the_ranks(
     site: Site, script: str, tmp_path: Path
 ) -> None:
     (tmp_path / ".venv").rename(tmp_path / "inside")
-    site.add("apptainer", f'echo "== a banner =="; PATH={tmp_path}/inside/bin:$PATH; "${{@:4}}"')
+    site.add(
+        "apptainer", f'echo "== a banner =="; PATH={tmp_path}/inside/bin:$PATH; "${{@:4}}" && echo 5 bytes'
+    )
     launcher = LAUNCHER_OF_SCRIPT[script]
     site.add(launcher, ENDS)
     job = site.start(edited(script, tmp_path, CONTAINER="(apptainer exec --nv a.sif)"), "a.yaml")

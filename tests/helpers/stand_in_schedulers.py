@@ -81,6 +81,26 @@ def matching(pattern: str, value: str) -> str:
     return value
 
 
+BASE_58 = "123456789ABCDEFGHJKLMNPQRSTUVWXYZabcdefghijkmnopqrstuvwxyz"
+
+
+def flux_name(number: int) -> str:
+    """Return an identifier of Flux, in base 58."""
+    digits = ""
+    while number:
+        number, digit = divmod(number, 58)
+        digits = BASE_58[digit] + digits
+    return f"f{digits}"
+
+
+def flux_number(name: str) -> str:
+    """Return the number of a job of Flux."""
+    number = 0
+    for digit in name.removeprefix("f"):
+        number = 58 * number + BASE_58.index(digit)
+    return str(number)
+
+
 class Queue:
     """The jobs, as files in a folder."""
 
@@ -138,7 +158,7 @@ def run(key: str) -> None:
     elif job["system"] == "bsub":
         environ |= {"LSB_JOBID": number, "LSB_JOBINDEX": task or "0", "LS_SUBCWD": job["cwd"]}
     else:
-        environ |= {"FLUX_ENCLOSING_ID": f"f{number}"}
+        environ |= {"FLUX_ENCLOSING_ID": flux_name(int(number))}
     log = Path(job["cwd"], job["log"] or "/dev/null")
     while True:
         with log.open("ab") as file:
@@ -251,7 +271,7 @@ def flux(words: list[str]) -> None:
     """Do what is no Flux."""
     words = words[1:] if words[:2] == ["--parent", "jobs"] else words
     if words[:2] == ["jobs", "--json"]:
-        code = Queue().code(words[2].removeprefix("f"))
+        code = Queue().code(flux_number(words[2]))
         ended = {"state": "INACTIVE", "result": "FAILED" if code else "COMPLETED", "returncode": code}
         print(json.dumps({"state": "RUN", "expiration": time.time() + 300} if code is None else ended))
     elif words[0] == "run":
@@ -264,10 +284,10 @@ def flux(words: list[str]) -> None:
         own = words[words.index("batch") + 1 : -1]
         found = FLUX_BATCH.parse_args([*directives(text, "# flux: "), *own])
         matching(r"\d+(\.\d+)?[smhd]?", found.time_limit[-1])
-        after = [matching(r"afterany:f\d+", each).partition(":f")[2] for each in found.dependency]
+        after = [flux_number(matching(r"afterany:f\w+", each).partition(":")[2]) for each in found.dependency]
         log = found.output[-1].replace("{{id}}", "0")
         environ = {"HPCBAL_TASK": os.environ.get("HPCBAL_TASK", "")}
-        print(f"f{Queue().add(text, environ, after, log=log, again=[])}")
+        print(flux_name(int(Queue().add(text, environ, after, log=log, again=[]))))
     else:
         raise Refused(f"flux: unknown command {words}")
 

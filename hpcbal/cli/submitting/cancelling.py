@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -216,6 +217,11 @@ def _records(directory: Path) -> list[BatchRecord]:
         raise InputError(
             f"{directory}: is a copy of {original_of(copied[0], directory)}, whose job {copied[0].id} writes "
             "there; cancel that"
+        )
+    if not jobs and any(directory.glob(f"*/{RunDirectory(directory).batch_jobs.name}")):
+        raise InputError(
+            f"{directory}: the directories in it have the batch jobs, such as those of an array: 'hpcbal "
+            f"cancel {shlex.quote(str(directory))}/*'"
         )
     if not jobs:
         raise InputError(

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import shlex
 import time
 from collections.abc import Sequence, Set
 from pathlib import Path
 
 from hpcbal.cli.options import print_warning
-from hpcbal.cli.submitting.queue import JobInQueue, jobs_in_queue, line_of, unsettled_jobs, within
+from hpcbal.cli.submitting.queue import ANSWER_S, JobInQueue, jobs_in_queue, line_of, unsettled_jobs, within
 from hpcbal.cluster.systems import System
 from hpcbal.cluster.systems.commands import TIMEOUT_S
-from hpcbal.cluster.systems.job import Phase
-from hpcbal.errors import InputError
+from hpcbal.cluster.systems.job import Phase, QueueState
+from hpcbal.errors import ClusterError, InputError
 from hpcbal.telemetry.files.batch_jobs import note_over
 from hpcbal.telemetry.files.run_directory import RunDirectory
 
@@ -40,6 +41,7 @@ def jobs_before(
     asked = jobs_in_queue([record for _, record in noted], within(TIMEOUT_S))
     for (output, _), job in zip(noted, asked, strict=True):
         found.setdefault(output, []).append(job)
+    _warn_of_unknown(system, [job for job in after if job not in {record.id for _, record in noted}])
     tasks = range(1, len(outputs) + 1)
     waited_for = {each for job in after for each in (job, *(system.task(job, task) for task in tasks))}
     more: list[str] = []
@@ -55,6 +57,19 @@ def jobs_before(
         if over:
             note_over(output, over)
     return more
+
+
+def _warn_of_unknown(system: System, after: Sequence[str]) -> None:
+    """Warn of jobs for whose end a new one is to wait, but that the batch system does not know."""
+    states: dict[str, QueueState] = {}
+    with contextlib.suppress(ClusterError):  # the submission will say why
+        states = system.ask(after, within(ANSWER_S)) if after else {}
+    for job, state in states.items():
+        if state.phase is Phase.GONE:
+            print_warning(
+                f"--after: {system.title} does not know job {job}, or no longer; where it takes such a "
+                "number, the new job does not wait"
+            )
 
 
 def _second_job(

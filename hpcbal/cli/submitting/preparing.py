@@ -18,7 +18,7 @@ from hpcbal.cluster.systems import SYSTEMS, BatchJob, SiteHabits, System, detect
 from hpcbal.cluster.systems.job import Command
 from hpcbal.cluster.systems.script import check_site_options, render, render_compare, word
 from hpcbal.config import resolved_yaml
-from hpcbal.config.site import SiteConfig, check_launcher, load_site
+from hpcbal.config.site import SiteConfig, check_launcher, check_venv, load_site
 from hpcbal.config.source.meant import did_you_mean
 from hpcbal.errors import InputError
 from hpcbal.kinds import JOBS, KINDS
@@ -102,6 +102,8 @@ def prepare(args: argparse.Namespace) -> Submission:
     site = load_site()
     system = system_of(site.system if args.system is None else args.system)
     check_launcher(site, system.name)
+    if not args.dry_run:
+        check_venv(site)
     tasks, folder, is_array = tasks_of(args)
     habits = _habits(site, tuple(args.site_options))
     check_site_options(system, habits.options)

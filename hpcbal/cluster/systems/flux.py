@@ -154,6 +154,7 @@ FLUX = System(
         long_options("cc", "bcc"): "--array",
         long_options("dependency"): "--after",
         long_options("dry-run"): "hpcbal submit --dry-run",
+        long_options("wrap"): "before and after of the site file, because it replaces the script",
         long_options("output"): "--output, the directory in which the log lies",
         long_options("cwd"): "cd, because relative paths start where hpcbal submit runs",
     },

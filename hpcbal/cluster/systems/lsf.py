@@ -177,7 +177,7 @@ LSF = System(
     own_options={
         r"-nnodes\b|-n\b|-R .*span\[": "--nodes and slots.per_node",
         r"-W\b": "--time",
-        r"-J .*\[": "--array",
+        r"-J ?.*\[": "--array",
         r"-w\b": "--after",
         r"-oo?\b": "--output, the directory in which the log lies",
         r"-cwd\b": "cd, because relative paths start where hpcbal submit runs",

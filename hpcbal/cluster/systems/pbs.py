@@ -204,6 +204,7 @@ PBS = System(
         r"-W ?(.*,)?depend=": "--after",
         r"-W ?(.*,)?block=": "hpcbal status --watch",
         r"-o": "--output, the directory in which the log lies",
+        r"-I": "qsub -I with a shell, and hpcbal run in it",
         r"-z": "none, because it hides the number of the job",
     },
     watches=True,

@@ -256,6 +256,7 @@ SLURM = System(
         _own("M", "clusters"): "hpcbal submit on that cluster, which is asked about the job later",
         _own("W", "wait"): "hpcbal status --watch",
         long_options("test-only"): "hpcbal submit --dry-run",
+        long_options("wrap"): "before and after of the site file, because it replaces the script",
     },
     signal=lambda job: Command(("scancel", "--batch", "--signal=USR2", job)),
 )

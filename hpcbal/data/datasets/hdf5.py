@@ -13,12 +13,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from hpcbal.data.content import content_digest
 from hpcbal.data.dataset import Dataset
 from hpcbal.data.datasets.arguments import path_of
 from hpcbal.data.datasets.hdf5_named import NamedHdf5Dataset
 from hpcbal.data.datasets.hdf5_reading import (
     CACHE_BYTES,
-    digest_of_rows,
+    content_of_rows,
     member_of,
     no_labels,
     opened,
@@ -76,7 +77,8 @@ class Hdf5Dataset:
             self.sample_spec = _sample_spec(stored, self._shapes, f"{path}:{images}")
             self._adds_channel = _is_gray(stored)
             self._cache_bytes = _cache_bytes(stored, path)
-            self.content_fingerprint = digest_of_rows(stored, self.class_names)
+            names = repr(self.class_names).encode()
+            self.content_fingerprint = content_digest(content_of_rows(stored), of_all=names)
             facts: tuple[Any, ...] = (stored.shape, str(stored.dtype), self.labels.tolist())
         if found.are_texts:  # of numbers the names are left out, as they were before there were names
             facts = (*facts, self.class_names)

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hpcbal.data.datasets.hdf5_reading import digest_of_rows, member_of, opened, read_labels
+from hpcbal.data.content import content_digest
+from hpcbal.data.datasets.hdf5_reading import content_of_rows, member_of, opened, read_labels
 from hpcbal.data.spec import UNNAMED, LabelSpec, SampleSpec
 from hpcbal.errors import DataError
 
@@ -45,12 +46,14 @@ class NamedHdf5Dataset:
         classes: dict[str, int] = {}
         self.remarks: tuple[str, ...] = ()
         lengths: dict[str, int] = {}
+        rows: dict[int, bytes] = {}
         digest = hashlib.sha256()
         with opened(path) as file:
             for name, key in self._names.items():
                 stored = member_of(file, path, key)
                 specs[name], lengths[key] = _spec(stored, f"{path}:{key}"), len(stored)
-                digest.update(digest_of_rows(stored, None).encode())
+                for row, content in content_of_rows(stored).items():
+                    rows[row] = rows.get(row, b"") + f"{name} ".encode() + content
             for name, key in given.items():
                 stored = member_of(file, path, key)
                 lengths[key] = len(stored)
@@ -66,7 +69,7 @@ class NamedHdf5Dataset:
         self.label_spec: Any = self._one_or_named(1, of_labels)
         self.num_classes: Any = self._one_or_named(1, classes)
         self.fingerprint = hashlib.sha256(repr((specs, of_labels, classes, lengths)).encode()).hexdigest()
-        self.content_fingerprint = digest.hexdigest()[:32]
+        self.content_fingerprint = content_digest(rows, of_all=digest.digest())
 
     def _one_or_named(self, place: int, by_name: Mapping[str, Any]) -> Any:
         return by_name if self._is_named[place] else by_name[UNNAMED]

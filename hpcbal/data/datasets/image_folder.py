@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
+from hpcbal.data.content import content_digest
 from hpcbal.data.dataset import evenly
 from hpcbal.data.datasets.arguments import image_endings, path_of
 from hpcbal.data.datasets.index import Arrays, Names, index_of
@@ -67,18 +68,17 @@ class ImageFolder:
 
     @cached_property
     def content_fingerprint(self) -> str:
-        digest = hashlib.sha256()
-        of_content = set(evenly(len(self), DIGEST_FILES))
-        for sample_id in sorted({*evenly(len(self), DIGEST_SIZES), *of_content}):
+        of_content, found = set(evenly(len(self), DIGEST_FILES)), {}
+        for sample_id in {*evenly(len(self), DIGEST_SIZES), *of_content}:
             path = os.path.join(self._path, self.describe(sample_id))
             try:
-                digest.update(f"{sample_id} {os.stat(path).st_size} ".encode())
+                found[sample_id] = b"%d " % os.stat(path).st_size
                 if sample_id in of_content:
                     with open(path, "rb") as file:
-                        digest.update(file.read(2**16))
+                        found[sample_id] += file.read(2**16)
             except OSError:  # a broken sample, which a run may have some of
-                digest.update(b"cannot be read ")
-        return digest.hexdigest()[:32]
+                found[sample_id] = b"cannot be read"
+        return content_digest(found)
 
     def read(self, sample_id: int) -> tuple[bytes, int]:
         """The bytes of one file, and its class."""

@@ -16,6 +16,7 @@ from typing import Generic, Protocol, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from hpcbal.data.content import content_digest
 from hpcbal.data.dataset import UnusableSampleError, evenly
 from hpcbal.data.datasets.arguments import check_classes, path_of
 from hpcbal.data.datasets.image_folder import DIGEST_FILES, OF_TRAINING, OF_VALIDATION
@@ -291,8 +292,8 @@ class ShardSamples:
         label_spec: one class.
         labels: the class of each sample, shape (num_samples,).
         fingerprint: digest of the names of the files, of the labels, and of everything in the index but
-            places: names of samples, and sizes of images.
-        content_fingerprint: digest of the first 64 KiB of some images.
+            places and sizes of images: names of samples.
+        content_fingerprint: digest of the sizes of images, and of the first 64 KiB of some.
         is_counted: whether `num_classes` is only the largest label + 1.
         remarks: sentences for warnings.
     """
@@ -350,7 +351,8 @@ class ShardSamples:
             self.class_names = tuple(names)
         digest = hashlib.sha256("\0".join(file_names).encode(errors="surrogateescape"))
         digest.update(np.ascontiguousarray(self.labels).data)
-        for name in sorted(index.keys() - {"first", "label"}):
+        self._lengths = index.get("length")
+        for name in sorted(index.keys() - {"first", "length", "label"}):
             numbers = index[name].astype(np.int64) if name in _SHRUNK else index[name]
             digest.update(np.ascontiguousarray(numbers).data)
         self.fingerprint = digest.hexdigest()
@@ -360,13 +362,13 @@ class ShardSamples:
 
     @cached_property
     def content_fingerprint(self) -> str:
-        digest = hashlib.sha256()
-        for sample_id in sorted(evenly(len(self), self._images.num_digested)):
+        found = {}
+        for sample_id in evenly(len(self), self._images.num_digested):
             try:
-                digest.update(self._images.image(sample_id)[: 2**16])
+                found[sample_id] = self._images.image(sample_id)[: 2**16]
             except (OSError, UnusableSampleError):  # a broken sample, which a run may have some of
-                digest.update(b"cannot be read ")
-        return digest.hexdigest()[:32]
+                found[sample_id] = b"cannot be read"
+        return content_digest(found, self._lengths)
 
     def read(self, sample_id: int) -> tuple[bytes, int]:
         """The bytes of one image, and its class."""

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from hpcbal.cluster.roles import Roles
     from hpcbal.runtime.rank.context import LiveRank
+    from hpcbal.runtime.rank.data import Before
     from hpcbal.runtime.resuming.opening import OpenedRun
 
 NUM_READERS = 8
@@ -99,8 +100,8 @@ class EnsembleRuns(KindRuns[EnsembleConfig, "OpenedRun"]):
         config = cast(EnsembleConfig, rank.config)
         name, ranks_by_role = rank.roles.role_of(world.all.rank), rank.roles.ranks_by_role
         recipe_class = recipe_of(name)
-        unfinished, roots, joined = patient_broadcast(
-            world.all, None if opened is None else (opened.unfinished, opened.import_roots, opened.joined)
+        unfinished, roots, before = patient_broadcast(
+            world.all, None if opened is None else (opened.unfinished, opened.import_roots, _before(opened))
         )
         append_import_roots(roots)
         data = open_data(
@@ -109,14 +110,16 @@ class EnsembleRuns(KindRuns[EnsembleConfig, "OpenedRun"]):
             config,
             rank.roles,
             rank.channel,
-            joined,
+            before,
             meanwhile=lambda: recipe_class.load_libraries(config),
         )
         last.callback(data.close)
         color, key = ROLES.index(name), ranks_by_role[name].index(world.all.rank)
         peers = cast("MPI.Intracomm", world.all.Split(color, key))
         context = RankContext.of(rank, config)
-        recipe = recipe_class(Setting(context, data, peers, world.all.Dup(), unfinished, joined, opened))
+        recipe = recipe_class(
+            Setting(context, data, peers, world.all.Dup(), unfinished, before.joined, opened)
+        )
         prepared = patient_allgather(world.all, all_or_none(world.all, recipe.prepare))
         all_or_none(world.all, recipe.check)
         all_or_none(world.all, lambda: recipe.build(prepared))
@@ -125,6 +128,14 @@ class EnsembleRuns(KindRuns[EnsembleConfig, "OpenedRun"]):
 
 
 RUNS = EnsembleRuns()
+
+
+def _before(opened: OpenedRun) -> Before:
+    from hpcbal.runtime.rank.data import Before
+
+    earlier = opened.earlier
+    trained_on = tuple(dict.fromkeys(earlier.fingerprints.values()))
+    return Before(opened.joined, trained_on, tuple(earlier.bad_samples))
 
 
 def _most_useful_slots(config: EnsembleConfig) -> int | None:

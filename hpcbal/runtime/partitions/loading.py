@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from hpcbal.cluster.roles import SCHEDULER_RANK
 from hpcbal.comm.group_comm import GroupComm
+from hpcbal.data.content import shortened
 from hpcbal.data.dataset import BadSample
 from hpcbal.data.held_samples import HeldSamples
 from hpcbal.data.source import PreprocessedSamples, open_source
@@ -199,11 +200,12 @@ class PartLoader:
     def _open(self) -> PreprocessedSamples:
         self._context.announce("opening the data")
         source = open_source(self._context.config)
-        known, name = self._facts.fingerprint, self._context.config.data.dataset
+        known, name = self._facts.as_found, self._context.config.data.dataset
         if source.fingerprint != known:
+            one, other = shortened([known, source.fingerprint])
             raise DataError(
-                f"data.dataset {name} is not the same on all ranks: fingerprints {known} and "
-                f"{source.fingerprint}; put it where all nodes can read it"
+                f"data.dataset {name} is not the same on all ranks: fingerprints {one} and "
+                f"{other}; put it where all nodes can read it"
             )
         if self._context.config.data.partition == "by_class" and not source.dataset.label_spec.is_class:
             raise DataError(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -13,10 +13,12 @@ from hpcbal.config import DnnConfig, EnsembleConfig
 from hpcbal.config.schema.objective import predicted_by
 from hpcbal.config.schema.prune import COMMITTEE
 from hpcbal.data.arrays import Affine
+from hpcbal.data.content import CONTENT, known_as
 from hpcbal.data.dataset import BadSample
 from hpcbal.data.first_samples import doubts_about_values
+from hpcbal.data.held_out import ids_by_part
 from hpcbal.data.labels import class_names
-from hpcbal.data.source import CONTENT, PreprocessedSamples, open_source
+from hpcbal.data.source import PreprocessedSamples, open_source
 from hpcbal.dataplane.cache import SampleCache
 from hpcbal.dataplane.neighbours import CacheWithNeighbours
 from hpcbal.dataplane.ring import NodeRing
@@ -32,13 +34,30 @@ _FEW = 64
 
 
 @dataclass(frozen=True, slots=True)
+class Before:
+    """Facts about a run that are known before its data are opened.
+
+    Attributes:
+        joined: the DNNs that have joined it; by name, the file that lists it.
+        trained_on: fingerprints of the data of its checkpoints.
+        broken: ids of samples that could not be used in earlier starts.
+    """
+
+    joined: Mapping[str, str] = field(default_factory=dict)
+    trained_on: Collection[str] = ()
+    broken: Collection[int] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class StreamFacts:
     """Facts about the data that all ranks know; fixed for the run.
 
     Attributes:
         spec: the shape of the shared stream.
         num_classes: number of classes in the dataset.
-        fingerprint: identifies the data and their preprocessing; checkpoints store it.
+        fingerprint: identifies the data and their preprocessing; checkpoints store it. It stays as it is when
+            samples that were broken are repaired.
+        as_found: the same of the data that there are now.
         max_broken: number of broken samples allowed in a pass; with more, the scheduler ends the run.
         mean_size: of the training samples, if the dataset declares sizes; else None.
         doubts: what is strange about the dataset's classes and values, as sentences for warnings.
@@ -60,6 +79,7 @@ class StreamFacts:
     num_classes: int
     fingerprint: str
     max_broken: float
+    as_found: str
     doubts: tuple[str, ...] = ()
     mean_size: float | None = None
     on_device: tuple[Affine, ...] = ()
@@ -98,7 +118,9 @@ class StreamFacts:
             raise InputError(f"dnns.{dnn.name}: {error}") from error
 
     @classmethod
-    def of(cls, config: EnsembleConfig, source: PreprocessedSamples) -> StreamFacts:
+    def of(
+        cls, config: EnsembleConfig, source: PreprocessedSamples, before: Before = Before()
+    ) -> StreamFacts:
         """The facts about `source`, on a rank that has it."""
         spec = StreamSpec.of_run(source, config)
         is_normalised = any(step.name == "normalize" for step in config.preprocessing)
@@ -107,8 +129,9 @@ class StreamFacts:
         return cls(
             spec,
             source.num_classes,
-            source.fingerprint,
+            known_as(source.fingerprint, before.trained_on, ids_by_part(source.dataset, before.broken)),
             max_broken,
+            source.fingerprint,
             (*source.doubts(), *doubts_about_values(source, is_normalised=is_normalised)),
             source.mean_size,
             source.on_device,

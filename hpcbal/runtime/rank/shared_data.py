@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import cast
 
@@ -18,6 +18,7 @@ from hpcbal.config import EnsembleConfig
 from hpcbal.config.schema.ensemble import AUTO
 from hpcbal.control import PARADIGMS
 from hpcbal.data.augmentation import check_augmentations
+from hpcbal.data.content import shortened
 from hpcbal.data.dataset import is_encoded
 from hpcbal.data.datasets import keeps_index
 from hpcbal.data.first_samples import check_first
@@ -28,7 +29,7 @@ from hpcbal.dataplane.neighbours import CacheWithNeighbours, Homes
 from hpcbal.dataplane.ring import NodeRing
 from hpcbal.dataplane.stream import StreamSpec
 from hpcbal.errors import ClusterError
-from hpcbal.runtime.rank.data import RankData, StreamFacts
+from hpcbal.runtime.rank.data import Before, RankData, StreamFacts
 
 
 def open_data(
@@ -37,7 +38,7 @@ def open_data(
     config: EnsembleConfig,
     roles: Roles,
     channel: Channel,
-    joined: Collection[str],
+    before: Before,
     meanwhile: Callable[[], None],
 ) -> RankData:
     """Open the data of every rank; collective.
@@ -48,7 +49,7 @@ def open_data(
 
     Args:
         channel: carries what ranks of different nodes ask each other's caches for.
-        joined: names of the DNNs that have joined the run: each fails alone if its operations do not work.
+        before: what is known of the run. DNNs that have joined it fail alone if their operations do not work.
         meanwhile: called on ranks that do not open it, while the others do.
 
     Raises:
@@ -66,7 +67,7 @@ def open_data(
         if world.rank in turn:
             source = open_source(config)
             check_first(source)
-            misfits = check_augmentations(config.dnns, source, config.seed, joined)
+            misfits = check_augmentations(config.dnns, source, config.seed, before.joined)
             is_first = world.rank == min(makers)  # one is enough: it may read some samples
             need = CacheNeed.of(source) if is_first and _may_keep(config, source) else None
         elif world.rank not in makers and turn is first:
@@ -74,17 +75,18 @@ def open_data(
 
     for turn in filter(None, (first, makers - first)):
         all_or_none(world, partial(open_mine, turn))
-    mine = all_or_none(world, lambda: None if source is None else StreamFacts.of(config, source))
+    mine = all_or_none(world, lambda: None if source is None else StreamFacts.of(config, source, before))
     everyone = patient_allgather(world, (mine, need, misfits))
     known = [facts for facts, *_ in everyone if facts is not None]
     need, misfits = next(found for facts, *found in everyone if facts is not None)
-    different = [facts for facts in known if facts.fingerprint != known[0].fingerprint]
+    different = [facts for facts in known if facts.as_found != known[0].as_found]
 
     def check() -> None:
         if different:
+            one, other = shortened([known[0].as_found, different[0].as_found])
             raise ClusterError(
                 f"data.dataset {config.data.dataset} is not the same on all nodes: fingerprints "
-                f"{known[0].fingerprint} and {different[0].fingerprint}; put it where all nodes can read it"
+                f"{one} and {other}; put it where all nodes can read it"
             )
 
     all_or_none(world, check)

@@ -13,6 +13,7 @@ from hpcbal.config.listed import DNNS
 from hpcbal.config.scheduling import specs_of
 from hpcbal.config.submission import names_of
 from hpcbal.control.states import TERMINAL
+from hpcbal.data.content import shortened
 from hpcbal.data.labels import in_words
 from hpcbal.errors import DataError
 from hpcbal.runtime.handoff.end_file import note_progress
@@ -153,9 +154,11 @@ def check_fingerprint(
                 "another output.dir"
             )
         if trained_on != fingerprint:
+            before, now = shortened([trained_on, fingerprint])
             raise DataError(
                 f"{run.job(dnn_id)}: the checkpoint was trained on other data or preprocessing (fingerprint "
-                f"{trained_on}, now {fingerprint}); restore the dataset (and with data.lookahead the largest "
+                f"{before}, now {now}); restore the dataset, in which only samples that the run has named as "
+                "broken may have changed (and with data.lookahead the largest "
                 "batch_size, by which the order is cut), or choose another output.dir"
             )
     if not earlier.fingerprints or not moved:

@@ -11,7 +11,7 @@ go on once the old code is back.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -52,16 +52,21 @@ class ModelCheck:
         self._all_gather = all_gather
         self._log_file = log_file
 
-    def run(self, dnns: Sequence[DnnConfig], unfinished: Mapping[str, bool]) -> None:
+    def run(
+        self, dnns: Sequence[DnnConfig], unfinished: Mapping[str, bool], joined: Collection[str] = ()
+    ) -> None:
         """Check the models of `dnns` as far as needed.
 
         Args:
             dnns: all DNNs.
             unfinished: the DNNs that are still to be trained; by name, whether one has a checkpoint.
+            joined: names of DNNs that have joined the run: those that have not begun are built when they
+                train, and fail alone.
 
         Raises:
             InputError: on the first trainer, if the run must not start.
         """
+        dnns = [dnn for dnn in dnns if dnn.name not in joined or unfinished.get(dnn.name, True)]
         live = [dnn for dnn in dnns if dnn.name in unfinished]
         begun = {dnn.model: dnn for dnn in reversed(live) if unfinished[dnn.name]}
         changed = [dnn for dnn in live if not unfinished[dnn.name] and (dnn.init or dnn.freeze)]

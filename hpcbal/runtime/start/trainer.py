@@ -63,10 +63,7 @@ class TrainerRecipe(Recipe):
         return Prepared(backend.device, fault, backend.distributed)
 
     def check(self) -> None:
-        """Refuse a run whose models are wrong; collective over the trainers.
-
-        DNNs that have joined fail alone if they cannot begin.
-        """
+        """Refuse a run whose models are wrong; collective over the trainers."""
         setting, peers = self.setting, self.setting.peers
         context = setting.context
         part = ModelCheck(
@@ -76,9 +73,7 @@ class TrainerRecipe(Recipe):
             partial(patient_allgather, peers),
             RunDirectory(context.output).rank_log(context.rank),
         )
-        new = {name for name, has_begun in setting.unfinished.items() if not has_begun}
-        dnns = [dnn for dnn in context.config.dnns if dnn.name not in new.intersection(setting.joined)]
-        part.run(dnns, setting.unfinished)
+        part.run(context.config.dnns, setting.unfinished, setting.joined)
 
     def build(self, prepared: Sequence[Prepared | None]) -> None:
         context, data, trainers = self.setting.context, self.setting.data, self.setting.peers

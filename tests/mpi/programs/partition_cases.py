@@ -187,7 +187,7 @@ def make_loader(
         on_all_ranks=lambda doing, work: GroupMember.on_all_ranks(member, doing, work),
     )
     loading.open_source = lambda config: source
-    facts = StreamFacts(spec, Varied.num_classes, source.fingerprint, max_broken=0.0)
+    facts = StreamFacts(spec, Varied.num_classes, source.fingerprint, 0.0, source.fingerprint)
     return PartLoader(context, facts), member
 
 

@@ -471,6 +471,15 @@ def test_what_fails_for_one_run_does_not_keep_cancel_from_the_others(site: Site,
     ]
 
 
+def test_a_directory_above_those_of_an_array_names_them(site: Site, capsys: Capture) -> None:
+    site(RUNNING, run="all/seed-0")
+    assert main(["cancel", "all"]) == 2
+    assert (
+        "all: the directories in it have the batch jobs, such as those of an array: 'hpcbal cancel all/*'"
+        in (capsys.readouterr().err)
+    )
+
+
 def test_a_copy_of_an_output_directory_has_no_jobs(site: Site, capsys: Capture) -> None:
     run = site(RUNNING)
     (record,) = read_batch_jobs(run)

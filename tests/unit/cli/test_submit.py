@@ -404,6 +404,18 @@ def test_a_second_job_is_refused_while_the_state_of_the_first_is_not_known(
     assert submit(*words, "--after", "12")[0] == 0
 
 
+def test_a_job_to_wait_for_that_is_unknown_is_a_warning(
+    stand_in: Callable[[str, str], Path], submit: Run
+) -> None:
+    stand_in("sbatch", "echo 12")
+    stand_in("scontrol", "echo 'slurm_load_jobs error: Invalid job id specified' >&2; exit 1")
+    stand_in("sacct", "exit 1")
+    code, _, said = submit("a.yaml", "--time", "0:30", "--after", "999")
+    assert (code, "--after: Slurm does not know job 999, or no longer; where it takes" in said) == (0, True)
+    stand_in("scontrol", "echo JobState=RUNNING")
+    assert submit("a.yaml", "--time", "0:30", "--output", "other", "--after", "998")[2] == ""
+
+
 def test_a_job_of_another_cluster_is_no_reason_for_a_second_one(
     stand_in: Callable[[str, str], Path], submit: Run
 ) -> None:
@@ -455,6 +467,10 @@ def test_a_job_inherits_the_language_of_its_user(
         ("pbs", "-W depend=afterok:1", "--after"),
         ("pbs", "-o /tmp/x", "--output"),
         ("pbs", "-z", "none"),
+        ("pbs", "-I", "qsub -I with a shell"),
+        ("slurm", "--wrap=x", "before and after of the site file"),
+        ("flux", "--wrap", "before and after of the site file"),
+        ("lsf", "-Jx[1-3]", "--array"),
         ("lsf", "-J x[1-10]", "--array"),
         ("lsf", "-oo x.log", "--output"),
         ("lsf", "-R span[hosts=1]", "--nodes and slots.per_node"),
@@ -673,11 +689,14 @@ def test_an_array_where_the_system_has_none_is_a_job_for_each(
     site: Path, stand_in: Callable[[str, str], Path], submit: Run
 ) -> None:
     calls = stand_in(
-        "flux", f'mapfile -t n <{site}/flux.calls; echo "task=$HPCBAL_TASK" >>{site}/tasks; echo f${{#n[@]}}'
+        "flux",
+        f"[[ $1 == batch ]] || exit 1; echo task=$HPCBAL_TASK >>{site}/tasks; mapfile -t n <{site}/tasks; "
+        "echo f${#n[@]}",
     )
     assert submit("a.yaml", "--time", "0:30", "--array", "seeds=0-1", "--after", "f9")[0] == 0
     assert (site / "tasks").read_text().split() == ["task=1", "task=2", "task="]
     assert calls.read_text().splitlines() == [
+        "jobs --json f9",
         *[f"batch --dependency=afterany:f9 {site}/runs/nets/batch-1.sh"] * 2,
         f"batch --dependency=afterany:f1 --dependency=afterany:f2 {site}/runs/nets/compare.sh",
     ]

@@ -8,7 +8,15 @@ import pytest
 
 from hpcbal.cluster.systems import SYSTEMS
 from hpcbal.cluster.systems.job import Command, Done
-from hpcbal.config.site import SiteConfig, check_launcher, load_site, new_site_file, site_file, write_site
+from hpcbal.config.site import (
+    SiteConfig,
+    check_launcher,
+    check_venv,
+    load_site,
+    new_site_file,
+    site_file,
+    write_site,
+)
 from hpcbal.errors import ConfigError, InputError, OutputError
 
 
@@ -47,6 +55,23 @@ def test_a_file_says_what_job_scripts_hold(path: Path, monkeypatch: pytest.Monke
     assert SiteConfig().habits("/venv", ()).venv == "/venv"
     monkeypatch.setenv("HOME", "/home/me")
     assert SiteConfig(venv="~/env").habits("/venv", ()).venv == "/home/me/env"
+    assert SiteConfig(container=("apptainer", "~/a.sif")).habits("", ()).container[-1] == "/home/me/a.sif"
+
+
+@pytest.mark.parametrize("line", ["container: ['']", "modules: [' ']", "options: ['']", "venv: env"])
+def test_empty_words_and_relative_environments_are_refused(path: Path, line: str) -> None:
+    path.write_text(f"{line}\n")
+    with pytest.raises(ConfigError, match=rf"site\.yaml:1: {line.partition(':')[0]}\S*: got .*, allowed: "):
+        load_site()
+
+
+def test_an_environment_that_is_not_there_is_refused(path: Path, tmp_path: Path) -> None:
+    site = SiteConfig(venv=str(tmp_path))
+    with pytest.raises(InputError, match=r"bin/hpcbal is not there, allowed: an environment that scripts/"):
+        check_venv(site)
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin/hpcbal").touch()
+    check_venv(site)
 
 
 def test_all_problems_are_shown_with_their_lines(path: Path) -> None:

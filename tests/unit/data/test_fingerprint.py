@@ -11,9 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hpcbal.data import PreprocessedSamples, hdf5
+from hpcbal.data.content import content_digest, is_repaired, known_as, shortened
 from hpcbal.data.dataset import evenly
 from hpcbal.data.datasets.image_folder import image_folder
-from hpcbal.data.held_out import WithOwnValidation
+from hpcbal.data.held_out import WithOwnValidation, ids_by_part
 from hpcbal.data.operations import Decode
 
 
@@ -31,6 +32,10 @@ def images(folder: Path, content: bytes = b"image") -> str:
         for number in range(3):
             (folder / label / f"{number}.png").write_bytes(content + bytes([number]))
     return str(folder)
+
+
+def known(source: PreprocessedSamples, trained_on: list[str], broken: list[int]) -> str:
+    return known_as(source.fingerprint, trained_on, ids_by_part(source.dataset, broken))
 
 
 def fingerprint(dataset: Any, *operations: Any) -> str:
@@ -60,6 +65,57 @@ def test_the_content_of_validation_data_counts_too(tmp_path: Path) -> None:
     )
     with_same, with_other = (WithOwnValidation(trained, held_out) for held_out in (same, other))
     assert fingerprint(with_same) != fingerprint(with_other)
+
+
+def test_only_samples_that_were_broken_may_be_repaired(tmp_path: Path) -> None:
+    folder = Path(images(tmp_path / "a"))
+    broken, other = folder / "cat" / "1.png", folder / "dog" / "0.png"
+    broken.write_bytes(b"")
+
+    def opened() -> PreprocessedSamples:
+        return PreprocessedSamples(image_folder(str(folder)), [Decode()], 0, 0.2, max_sample_bytes=1000)
+
+    first = opened().fingerprint
+    assert known(opened(), [first], []) == first
+    broken.write_bytes(b"a whole image")
+    now = opened()
+    assert now.fingerprint != first
+    assert known(now, [first], []) == now.fingerprint, "nobody has said that it was broken"
+    assert known(now, [first], [1]) == first
+    assert known(now, [first], [0, 2]) == now.fingerprint, "others were"
+    assert known(now, ["other.data", first], [1]) == first
+    other.write_bytes(b"of another size")
+    assert known(opened(), [first], [1]) != first
+    other.unlink()
+    assert known(opened(), [first], [1, 3]) != first, "there are fewer samples"
+
+
+def test_rows_of_hdf5_and_validation_samples_may_be_repaired(tmp_path: Path) -> None:
+    paths = [h5(tmp_path / name) for name in "ab"]
+
+    def opened() -> PreprocessedSamples:
+        return PreprocessedSamples(WithOwnValidation(*map(hdf5, paths)), [], 0, 0.2)
+
+    first = opened().fingerprint
+    with h5py.File(paths[1], "r+") as file:
+        file["images"][3] = np.nan
+    assert known(opened(), [first], [13]) == first
+    assert known(opened(), [first], [3]) != first
+
+
+def test_nobody_can_tell_if_too_many_were_broken() -> None:
+    one, other = (content_digest({0: content}, np.arange(5000)) for content in (b"x", b"y"))
+    assert one[4:] == other[4:]
+    assert is_repaired(one, other, [range(0, 5000, 128)])
+    assert not is_repaired(one, other, [range(1000)])
+    assert not is_repaired(one, f"{other}+{other}", [[0]])
+    assert not is_repaired("of something else", other, [[0]])
+    assert is_repaired("0123456789abcdef" * 2, other, [[]]), "an older checkpoint has nothing to compare"
+    lengths = np.arange(5000)
+    lengths[130] += 1
+    assert is_repaired(one, content_digest({0: b"x"}, lengths), [[130]])
+    assert shortened(["data.1", f"{'0' * 64}.{one}"])[0] == "data.1"
+    assert len(shortened([f"{'0' * 64}.{one}"])[0]) == 97
 
 
 @given(st.integers(1, 1000), st.integers(1, 100))

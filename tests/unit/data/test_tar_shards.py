@@ -15,6 +15,7 @@ import pytest
 from numpy.typing import NDArray
 
 from hpcbal.data import BadSample, PreprocessedSamples, tar_shards
+from hpcbal.data.content import is_repaired
 from hpcbal.data.datasets import shards as shards_module
 from hpcbal.data.operations import Decode, Resize
 from hpcbal.errors import DataError
@@ -142,7 +143,6 @@ def test_the_index_is_small_and_the_fingerprint_does_not_depend_on_its_types(sha
             ("label", "<i8"),
             ("ends", "<i8"),
             ("joined", "u1"),
-            ("length", "<i8"),
             ("shard", "<i8"),
         ):
             digest.update(index[name].astype(kind).tobytes())
@@ -183,9 +183,24 @@ def test_the_fingerprints_are_of_the_data_and_not_of_their_place(
     content = (moved / "train-1.tar").read_bytes()
     other = content.replace(png(pixels[3:]), bytes(len(png(pixels[3:]))))
     (moved / "train-1.tar").write_bytes(other)
-    names_and_sizes, images = fingerprints(moved)
-    assert names_and_sizes == first[0]
+    names, images = fingerprints(moved)
+    assert names == first[0]
     assert images != first[1]
+
+
+def test_an_image_may_be_repaired_in_an_archive_that_is_packed_again(tmp_path: Path, png: Png) -> None:
+    def fingerprint_with(first_image: bytes, second: bytes = b"another") -> tuple[str, str]:
+        write(
+            tmp_path / "a.tar", [("a.png", first_image), ("a.cls", b"0"), ("b.png", second), ("b.cls", b"1")]
+        )
+        dataset = tar_shards(str(tmp_path / "a.tar"))
+        return dataset.fingerprint, dataset.content_fingerprint
+
+    before, after = fingerprint_with(b"cut"), fingerprint_with(b"a whole image")
+    assert after[0] == before[0]
+    assert is_repaired(before[1], after[1], [[0]])
+    assert not is_repaired(before[1], after[1], [[1]])
+    assert not is_repaired(before[1], fingerprint_with(b"a whole image", b"of another size")[1], [[0]])
 
 
 def test_an_archive_that_changes_in_mid_run_spoils_its_samples_alone(shards: Path) -> None:

@@ -31,6 +31,16 @@ def test_a_child_that_breaks_says_why(code: str, fault: str) -> None:
     assert (answer.facts, answer.fault) == (None, fault)
 
 
+def test_a_child_imports_in_the_order_of_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A folder of PYTHONPATH does not hide a library that is installed."""
+    (tmp_path / "yaml.py").write_text("raise OSError")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.setattr(sys, "path", [*sys.path, str(tmp_path)])  # as __main__ leaves it
+    answer = ask_python("import json, yaml; print(json.dumps({'file': yaml.__file__}))", limit_s=30)
+    assert answer.facts is not None, answer.fault
+    assert not answer.facts["file"].startswith(str(tmp_path))
+
+
 def test_a_child_that_hangs_is_left_with_all_that_it_has_started(tmp_path: Path) -> None:
     pid = tmp_path / "pid"
     code = "import pathlib, subprocess, sys, time\n"
@@ -123,7 +133,7 @@ def test_a_library_that_breaks_on_import_takes_nothing_else_down(
 ) -> None:
     (tmp_path / "tensorflow.py").write_text("raise OSError('libcuda.so.1: cannot open shared object file')\n")
     (tmp_path / "torch.py").write_text("import os\nos.kill(os.getpid(), 4)\n")
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
     broken, died = local.frameworks()
     assert (broken.check, broken.level, died.check, died.level) == ("TensorFlow", "error", "PyTorch", "error")
     assert "libcuda.so.1: cannot open shared object file" in broken.text

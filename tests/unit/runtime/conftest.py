@@ -7,7 +7,7 @@ import copy
 import importlib
 import threading
 import time
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import ModuleType
@@ -33,7 +33,7 @@ from hpcbal.runtime.handoff.launch_dir import RunRequest, load_requested
 from hpcbal.runtime.health.ending import StopFlag
 from hpcbal.runtime.partitions.loading import PartLoader
 from hpcbal.runtime.rank.context import RankContext
-from hpcbal.runtime.rank.data import RankData, StreamFacts
+from hpcbal.runtime.rank.data import Before, RankData, StreamFacts
 from hpcbal.runtime.resuming.opening import open_run
 from hpcbal.runtime.roles import group_round
 from hpcbal.runtime.roles.preprocessor import Preprocessor
@@ -121,7 +121,7 @@ class Ranks:
         output: the run's directory.
         num_slots: trainers.
         num_preprocessors: at least 1.
-        joined: DNNs that have joined the run.
+        before: what is known of the run.
     """
 
     def __init__(
@@ -130,16 +130,16 @@ class Ranks:
         output: Path,
         num_slots: int,
         num_preprocessors: int = 1,
-        joined: Collection[str] = (),
+        before: Before | None = None,
     ) -> None:
         self.config = config
         self.roles = one_node(num_slots, num_preprocessors)
         self.channels = LoopbackChannel.connect(len(self.roles.ranks))
         output.mkdir(parents=True, exist_ok=True)
         self.contexts = [make_context(config, output, self.roles, channel) for channel in self.channels]
-        source = self.source()
-        self.misfits = check_augmentations(config.dnns, source, config.seed, joined)
-        self.facts = StreamFacts.of(config, source)
+        source, before = self.source(), before or Before()
+        self.misfits = check_augmentations(config.dnns, source, config.seed, before.joined)
+        self.facts = StreamFacts.of(config, source, before)
         self.ring = NodeRing.private(self.facts.spec, num_slots, num_preprocessors)
         self.hub = LoopbackHub(num_slots, timeout_s=TIMEOUT_S)
         self._threads: list[threading.Thread] = []
@@ -253,8 +253,11 @@ class InProcessRun:
         assert isinstance(config, EnsembleConfig)
         opened = open_run(request, config)
         with contextlib.closing(opened):
+            earlier = opened.earlier
+            trained_on = tuple(earlier.fingerprints.values())
+            before = Before(opened.joined, trained_on, tuple(earlier.bad_samples))
             ranks = self.ranks = Ranks(
-                opened.config, opened.output, self.num_slots, num_preprocessors, opened.joined
+                opened.config, opened.output, self.num_slots, num_preprocessors, before
             )
             roles = ranks.roles
             devices = [

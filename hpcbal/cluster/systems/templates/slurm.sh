@@ -54,7 +54,11 @@ folder_of_script() { # Slurm runs a copy of this script; the original may lie in
 
 set_launch() { # the line that `hpcbal plan` shows, with this job's nodes, tasks, cores and GPUs
   local line
-  line=$("${CONTAINER[@]}" hpcbal launcher "$LAUNCHER" | tail -n 1)
+  line=$("${CONTAINER[@]}" hpcbal launcher "$LAUNCHER" | last_line "$LAUNCHER .*")
+  if [[ -z $line ]]; then
+    echo "'hpcbal launcher $LAUNCHER' has printed no line that begins with $LAUNCHER" >&2
+    leave 2
+  fi
   read -r -a launch <<<"$line"
 }
 

@@ -319,7 +319,7 @@ def test_checkpoints_of_other_data_are_refused(run: RunDirectory):
     earlier = read(run)
     check_fingerprint(run, earlier, "data-1")
     with pytest.raises(
-        DataError, match=r"fingerprint data-1, now data-2\); restore the dataset .*, or choose"
+        DataError, match=r"fingerprint data-1, now data-2\); restore the dataset, in which only .*, or choose"
     ):
         check_fingerprint(run, earlier, "data-2")
 

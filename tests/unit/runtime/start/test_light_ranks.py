@@ -57,6 +57,8 @@ def test_trainers_load_tensorflow_while_others_open_the_dataset(
     dnn = SimpleNamespace(name="a", model="hpcbal.models:mlp", framework=None)
     for backend in ("tensorflow", "torch", "emulated"):
         is_emulated = backend == "emulated"
-        config = SimpleNamespace(backend=SimpleNamespace(name=backend, is_emulated=is_emulated), dnns=[dnn])
+        config = SimpleNamespace(
+            backend=SimpleNamespace(name=backend, is_emulated=is_emulated), dnns=[dnn], searches=()
+        )
         TrainerRecipe.load_libraries(cast(EnsembleConfig, config))
     assert asked == ["hpcbal.training.keras.tensorflow_backend", "hpcbal.training.torch.backend"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -47,6 +47,7 @@ def check_on(
     dnns: Sequence[DnnConfig],
     errors: Mapping[str, Exception],
     unfinished: Mapping[str, bool] | None = None,
+    joined: Collection[str] = (),
 ) -> tuple[str, list[str]]:
     """(the refusal, if any; the DNNs whose models were checked), with these errors by DNN."""
     exchange, checked = Exchange(num_ranks), []
@@ -61,7 +62,7 @@ def check_on(
         log_file = Path("out/logs/rank-002.log")
         part = ModelCheck(check, rank, num_ranks, lambda value: exchange.of(rank, value), log_file)
         try:
-            part.run(dnns, live)
+            part.run(dnns, live, joined)
         except InputError as error:
             assert rank == 0
             return str(error)
@@ -146,6 +147,17 @@ def test_a_run_that_resumes_is_refused_if_one_callable_has_changed(num_ranks: in
     assert check_on(num_ranks, dnns, {}, unfinished) == ("", ["b", "c", "e"])
     refusal, _ = check_on(num_ranks, dnns, {"c": InputError("out/c: the model changed")}, unfinished)
     assert refusal == "DNN c: out/c: the model changed"
+
+
+def test_dnns_that_have_joined_are_checked_only_if_they_have_begun() -> None:
+    dnns = [dnn("a"), dnn("b", "m:g"), dnn("c", "m:h"), dnn("d", "m:i")]
+    unfinished = {"a": False, "b": False, "c": True}
+    errors = {name: wrong(name) for name in "bd"}
+    assert check_on(2, dnns, errors, unfinished, "bcd") == ("", ["a", "c"])
+    changed = {"c": InputError("out/c: the model changed")}
+    assert check_on(2, dnns, changed, unfinished, "bcd")[0] == "DNN c: out/c: the model changed"
+    own = [dnn("a"), dnn("b")]
+    assert check_on(2, own, {name: wrong(name) for name in "ab"}, None, "b")[0] == "DNN a: it ends in softmax"
 
 
 def test_different_problems_are_told_apart() -> None:

@@ -43,6 +43,35 @@ def test_a_truncated_checkpoint_is_noticed_and_the_previous_one_used(stopped: An
     assert epochs == list(range(1, stopped.epochs[name] + 1))
 
 
+def test_a_sample_that_was_named_as_broken_may_be_repaired(lab: Any, tmp_path: Path, capsys: Any) -> None:
+    from PIL import Image
+
+    for number in range(24):
+        path = tmp_path / "photos" / f"c{number % 3}" / f"{number:02d}.png"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        Image.new("RGB", (2, 2), (number * 9, 80 * (number % 3), 5)).save(path)
+    broken, other = tmp_path / "photos" / "c1" / "10.png", tmp_path / "photos" / "c2" / "11.png"
+    whole = broken.read_bytes()
+    broken.write_bytes(whole[:40])
+    data = {"dataset": "hpcbal.data:image_folder", "args": {"path": str(tmp_path / "photos")}}
+    dnns = [{**lab.dnn("a", 3), "model": "hpcbal.models:softmax", "args": {}}]
+    steps = [{"decode": {"mode": "rgb"}}, {"center_crop": {"height": 2, "width": 2}}]
+    sections = {"dnns": dnns, "preprocessing": steps}
+    lab.use(data={**data, "max_bad_fraction": 0.1}, **sections)
+    assert lab.run() == 0
+    broken.write_bytes(whole)
+    dnns[0]["stop"] = {"max_epochs": 4}
+    lab.use(data=data, **sections)
+    assert lab.run() == 0, "the limit may be lower now"
+    assert "have changed, and are read again" in capsys.readouterr().out
+    dnns[0]["stop"] = {"max_epochs": 5}
+    lab.use(data=data, **sections)
+    assert lab.run() == 0, "and so it is in later starts"
+    other.write_bytes(whole)
+    with pytest.raises(HpcbalError, match=r"was trained on other data .* named as broken may have changed"):
+        lab.run()
+
+
 def test_both_checkpoints_damaged_or_gone_start_that_dnn_anew(stopped: Any, capsys: Any) -> None:
     damaged, gone = sorted(d.name for d in (stopped.out / "dnns").iterdir())[:2]
     for name in ("checkpoint.h5", "checkpoint.previous.h5"):
