@@ -131,14 +131,14 @@ def _joins_later(directory: Path, status: AnyStatus) -> str:
     if not files.submissions.is_dir() or not (has_ended(status) or death_note(status) is not None):
         return ""
     from hpcbal.config.listed import DNNS, JOBS
-    from hpcbal.errors import ConfigError
+    from hpcbal.errors import ConfigError, OutputError
     from hpcbal.runtime.handoff.submissions import submissions_of
 
     content: dict[str, Any] = {**status}
     listed = DNNS if DNNS.key in content else JOBS
     try:
         items = [item for each in submissions_of(files, listed) for item in each.items]
-    except ConfigError as error:  # the next start refuses it, too
+    except (ConfigError, OutputError) as error:  # the next start refuses it, too
         return str(error)
     known = {each["name"] for each in content[listed.key]}
     names = [item.name for item in items if item.name not in known]

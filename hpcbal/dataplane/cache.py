@@ -393,7 +393,7 @@ class SampleCache:
     def _warn_of_full(self) -> None:
         """Say that samples lack although there should be room for all; the first rank to find out does."""
         num_meant, self._num_meant = self._num_meant, 0
-        num_held = np.count_nonzero(self._table)
+        num_held = sum(map(self._is_home, np.flatnonzero(self._table).tolist()))
         is_short = self._memory[SHORTAGES_AT : SHORTAGES_AT + 8].any()
         if is_short or num_held > NOT_FULL * num_meant or self._shared.fetch_add(FULL_AT, 1):
             return

@@ -163,8 +163,8 @@ _RULES = (
     ),
     _Rule(
         "slots.per_gpu",
-        lambda config: config.slots.device != "cpu",
-        "with slots.device: auto or gpu",
+        lambda config: config.slots.device != "cpu" and not _is_emulated(config),
+        f"with slots.device: auto or gpu, and {_TRAINED.removeprefix('with ')}",
     ),
     _Rule("data.partition", _is_partitioned, _PARTITIONED),
     _Rule(

@@ -499,7 +499,7 @@ class EnsembleConfig(RunConfig):
     @property
     def slot_limit(self) -> int | None:
         """Most slots of a DNN, if the file says it; what `auto` means is known when ranks have started."""
-        if self.slots.per_gpu > 1 and self.slots.device != "cpu":
+        if self.slots.per_gpu > 1 and self.slots.device != "cpu" and not self.backend.is_emulated:
             return 1
         limit = self.schedule.max_slots_per_dnn
         return limit if isinstance(limit, int) else None

@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import fields, replace
+from functools import cache
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -77,6 +78,12 @@ class KeptModel:
             log.warning("the speed model is not saved: %s", error)
 
 
+@cache
+def _thread() -> ThreadPoolExecutor:
+    """The thread in which this rank fits, for all DNNs and all sets of slots."""
+    return ThreadPoolExecutor(1, "fit")
+
+
 class SpeedLearning(BatchingPolicy[LbBspCpuState]):
     """A policy that records what the workers do, and has networks fitted in a thread beside training.
 
@@ -106,7 +113,6 @@ class SpeedLearning(BatchingPolicy[LbBspCpuState]):
             log.info("speeds are predicted by the model in %s", kept.path)
         self._recording: deque[FloatArray] = deque(maxlen=MOST_ITERATIONS)  # (3, num_workers) per iteration
         self._num_recorded = 0
-        self._executor = ThreadPoolExecutor(1, "fit")
         self._fit: Future[tuple[Narx, float]] | None = None
         self._num_fits = 0
         self._fit_s = 0.0
@@ -123,7 +129,7 @@ class SpeedLearning(BatchingPolicy[LbBspCpuState]):
         self._num_recorded += 1
         if self._fit is None and self._num_recorded >= self._due_at:
             self._due_at = self._num_recorded + self._refit_every
-            self._fit = self._executor.submit(self._fitted, list(self._recording), self._model)
+            self._fit = _thread().submit(self._fitted, list(self._recording), self._model)
         return decision
 
     def take_facts(self) -> dict[str, Any]:

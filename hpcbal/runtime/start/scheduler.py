@@ -182,8 +182,8 @@ def _start_notes(
         notes.append("samples that were broken in earlier starts have changed, and are read again")
     if summing is not None and config.backend.name != "emulated" and context.roles.cluster.num_slots > 1:
         notes.append(str(summing))
-    if context.roles.slots_per_gpu > 1 and any(info.devices for info in context.roles.ranks):
-        notes.append("slots share GPUs, so a DNN gets one slot (slots.per_gpu)")
+    if config.slots.per_gpu > 1 and config.slot_limit == 1:
+        notes.append("slots may share GPUs, so a DNN gets one slot (slots.per_gpu)")
     elif settings.max_slots_per_dnn != config.slot_limit:
         notes.append("slots share cores, so a DNN gets one slot (schedule.max_slots_per_dnn: auto)")
     return notes

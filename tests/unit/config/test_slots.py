@@ -16,6 +16,9 @@ dnns: [{name: a, model: "hpcbal.models:softmax"}]
 """
 
 
+TRAINED = "backend.name: auto, tensorflow or torch"
+
+
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
     file = tmp_path / "run.yaml"
@@ -61,4 +64,6 @@ def test_on_cores_no_gpu_is_shared(path: Path) -> None:
     config = load_of_kind(EnsembleConfig, path, ["slots.per_gpu=2", "slots.device=cpu"], warn=warnings.append)
     assert settings_of(config, 10).max_slots_per_dnn is None
     (line,) = warnings
-    assert line.endswith("slots.per_gpu=2: got 2, which has an effect only with slots.device: auto or gpu")
+    assert line.endswith(
+        "slots.per_gpu=2: got 2, which has an effect only with slots.device: auto or gpu, and " + TRAINED
+    )

@@ -16,7 +16,7 @@
 @general@# In arguments, %J and %I stand for the numbers of the job and in its array, as in LSF's -o.
 @general@# LSF hides from a script where it lies: outside of the clone, also set HPCBAL_VENV to the environment.
 @general@#
-@general@# Ranks of a node: slots.per_node trainers (one per GPU) + slots.preprocessors_per_node + 1. The last one is the
+@general@# Ranks of a node: slots.per_node trainers (per_gpu a GPU) + slots.preprocessors_per_node + 1. The last one is the
 @general@# scheduler on the first node, and one more preprocessor on every other node. The numbers are repeated below.
 @general@# With jsrun, -nnodes allocates whole nodes, and one resource set per node holds all GPUs, cores and ranks of the node.
 @general@# Elsewhere -n counts ranks, ptile says how many a node gets, affinity their cores, and -x keeps other jobs away.

@@ -15,7 +15,7 @@
 @general@# In arguments, %j, %A and %a stand for the numbers of the job, as in Slurm's --output; %A and %a in job arrays only:
 @general@#   sbatch --array=1-3 slurm/@file@ CONFIG --set seed=%a --output runs/%a
 @general@#
-@general@# Tasks per node: slots.per_node trainers (one per GPU) + slots.preprocessors_per_node + 1: 4 + 1 + 1. The last one
+@general@# Tasks per node: slots.per_node trainers (per_gpu a GPU) + slots.preprocessors_per_node + 1: 4 + 1 + 1. The last one
 @general@# is the scheduler on the first node, and one more preprocessor on every other node. --ntasks-per-node gives all nodes
 @general@# the same number; with --ntasks alone Slurm may spread the ranks unevenly, for example 3 + 1 instead of 2 + 2.
 @general@# The environment, the data and the output must be on a file system that all nodes share.
