@@ -16,6 +16,8 @@ NUM_GROUPS = 128
 """Groups of samples; a damaged file of 64 looked at leaves 127 of them as they were."""
 LEAST_GROUPS = 32
 """Groups that must be as they were, 16 bits each, for data to be the same."""
+MOST_REPAIRED = 8
+"""Groups that may have changed where nobody knows which samples were broken."""
 _DIGITS = 4
 _OLDER = (0, 32)
 """Digits of digests from before there were groups."""
@@ -87,6 +89,19 @@ def is_repaired(trained_on: str, now: str, broken: Sequence[Collection[int]]) ->
         if len(rest) < LEAST_GROUPS or any(_of(old, group) != _of(new, group) for group in rest):
             return False
     return True
+
+
+def are_alike(trained_on: str, now: str) -> bool:
+    """Whether two fingerprints are of the same samples, of which a few may have been repaired since."""
+    (identity, _, before), (own_identity, _, after) = (each.partition(CONTENT) for each in (trained_on, now))
+    old, new = before.split(BETWEEN_PARTS), after.split(BETWEEN_PARTS)
+    return identity == own_identity and len(old) == len(new) and all(map(_differ_little, old, new))
+
+
+def _differ_little(old: str, new: str) -> bool:
+    if not len(old) == len(new) == NUM_GROUPS * _DIGITS:
+        return old == new or len(old) in _OLDER
+    return sum(_of(old, group) != _of(new, group) for group in range(NUM_GROUPS)) <= MOST_REPAIRED
 
 
 def shortened(fingerprints: Iterable[str]) -> list[str]:

@@ -14,6 +14,7 @@ from hpcbal.config import DnnConfig, EnsembleConfig
 from hpcbal.config.checks.frameworks import framework_of
 from hpcbal.data import BadSample, PreprocessedSamples, open_source
 from hpcbal.data.arrays import Affine
+from hpcbal.data.content import are_alike
 from hpcbal.data.operations import ElementwiseOperation, MixingOperation
 from hpcbal.data.pipeline import build_operations
 from hpcbal.data.spec import UNNAMED
@@ -97,7 +98,7 @@ def export_ensemble(directory: Path, combination: Combination, to: Path, *, forc
     _check_shapes(source)
     whole = open_source(config)
     notes = []
-    if any(kept.fingerprint != whole.fingerprint for kept in chosen.weights):
+    if not all(are_alike(kept.fingerprint, whole.fingerprint) for kept in chosen.weights):
         notes.append(
             "the dataset or its preprocessing is not the one that these weights were trained on: the "
             "description beside the model is of the data that there is now"

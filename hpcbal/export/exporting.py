@@ -14,6 +14,7 @@ from hpcbal.config.checks.frameworks import framework_of
 from hpcbal.config.schema.objective import LossConfig
 from hpcbal.data import PreprocessedSamples, open_source
 from hpcbal.data.arrays import Affine
+from hpcbal.data.content import are_alike
 from hpcbal.data.dataset import specs_by_name
 from hpcbal.data.operations import OPERATIONS
 from hpcbal.data.spec import UNNAMED
@@ -194,7 +195,7 @@ def export_dnn(directory: Path, name: str, to: Path, which: Which | None = None,
     weights, warnings = read_weights(run.job(name), which)
     source = open_source(config)
     notes = list(warnings)
-    if source.fingerprint != weights.fingerprint:
+    if not are_alike(weights.fingerprint, source.fingerprint):
         notes.append(
             "the dataset or its preprocessing is not the one that these weights were trained on: the "
             "description beside the model is of the data that there is now"

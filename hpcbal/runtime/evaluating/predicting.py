@@ -16,6 +16,7 @@ from hpcbal.checkpoint.weights import Which
 from hpcbal.config import DnnConfig
 from hpcbal.config.schema.objective import predicted_by
 from hpcbal.data import BadSample, PreprocessedSamples
+from hpcbal.data.content import are_alike
 from hpcbal.data.evaluation import SampleSet
 from hpcbal.data.labels import class_names, in_words
 from hpcbal.data.spec import UNNAMED
@@ -297,7 +298,7 @@ class Predictor:
         self.found.weights[dnn.name] = weights
         self.found.describe[dnn.name] = replica.metrics
         self.found.notes += [text for text in warnings if text not in self.found.notes]
-        if weights.fingerprint != self._trained.fingerprint:
+        if not are_alike(weights.fingerprint, self._trained.fingerprint):
             note = (
                 f"{dnn.name} was trained on other data, or with another preprocessing, than there is now: "
                 "its validation samples may be training samples"

@@ -178,7 +178,8 @@ def _start_notes(
     """Return how data are read and gradients summed, and slots of a DNN, where users may not expect it."""
     config = context.config
     notes = [f"data.dataset {config.data.dataset}: {note}" for note in facts.notes]
-    if facts.as_found != facts.fingerprint:
+    is_older = len(facts.as_found) != len(facts.fingerprint)  # of a version with other digests
+    if facts.as_found != facts.fingerprint and not is_older:
         notes.append("samples that were broken in earlier starts have changed, and are read again")
     if summing is not None and config.backend.name != "emulated" and context.roles.cluster.num_slots > 1:
         notes.append(str(summing))

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hpcbal.data import PreprocessedSamples, hdf5
-from hpcbal.data.content import content_digest, is_repaired, known_as, shortened
+from hpcbal.data.content import are_alike, content_digest, is_repaired, known_as, shortened
 from hpcbal.data.dataset import evenly
 from hpcbal.data.datasets.image_folder import image_folder
 from hpcbal.data.held_out import WithOwnValidation, ids_by_part
@@ -125,3 +125,15 @@ def test_numbers_are_spread_evenly(length: int, most: int) -> None:
     assert 0 <= found[0] <= found[-1] < length
     gaps = np.diff(found)
     assert not len(gaps) or gaps.max() - gaps.min() <= 1
+
+
+def test_data_of_which_few_samples_have_changed_are_alike() -> None:
+    def of(names: str, *changed: int) -> str:
+        content = {number: b"new" if number in changed else b"old" for number in range(200)}
+        return f"{names}.{content_digest(content)}"
+
+    trained_on = of("a")
+    assert are_alike(trained_on, of("a", 3, 150))
+    assert not are_alike(trained_on, of("b", 3, 150))
+    assert not are_alike(trained_on, of("a", *range(0, 200, 10)))
+    assert are_alike(f"a.{'0' * 32}", trained_on), "of a version with another digest"
