@@ -350,13 +350,13 @@ def test_a_job_whose_blocks_are_on_disk_is_resumed(tmp_path: Path) -> None:
 def test_jobs_that_need_three_times_the_memory_stay_below_the_limit(tmp_path: Path) -> None:
     def large() -> App:
         rng = np.random.default_rng(8)
-        features = rng.normal(size=(1500, 40))
+        features = rng.normal(size=(3000, 40))
         labels = (features @ rng.normal(size=(40, 3))).argmax(axis=1)
         return MLR(
             ArraySource({"features": features, "labels": labels}, {"num_features": 40, "num_classes": 3})
         )
 
-    setups = {f"job {n}": Setup(large, (1,), (2,), 100, epochs=2, num_data_blocks=12) for n in range(4)}
+    setups = {f"job {n}": Setup(large, (1,), (2,), 100, epochs=2, num_data_blocks=24) for n in range(4)}
     _, roomy = run_jobs(setups, 2)
     limit = roomy.machines[1].memory.most_bytes // 3
     machines = same_results(setups, lambda: SharedMachine(memory_bytes=limit, disk=LocalDisk(tmp_path)))
