@@ -87,7 +87,7 @@ class PlannedCache:
 
     @property
     def depends_on_shared_memory(self) -> bool:
-        """Whether a smaller or larger /dev/shm than the one that is assumed would change the cache."""
+        """Whether another size of /dev/shm than assumed would change the cache."""
         if self.shared_bytes is None or self.facts is None or self.num_bytes is None or self.hit_rate is None:
             return False
         if self.wanted == AUTO:

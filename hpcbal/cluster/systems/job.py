@@ -126,8 +126,8 @@ class QueueState:
         exit_code: of a job that has ended; None: not known.
         nodes: the nodes as the scheduler writes them; empty if it has none.
         problem: why its state is not known; empty if it is.
-        submitted_s: when it was submitted, in seconds of the Unix epoch, where nothing tells a script that it
-            starts for the first time; None: it is told, or the time is not known.
+        submitted_s: when it was submitted, in seconds of the Unix epoch, where a script cannot know otherwise
+            that it starts for the first time; None elsewhere, or where the time is not known.
     """
 
     phase: Phase
