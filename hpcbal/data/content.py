@@ -73,7 +73,7 @@ def is_repaired(trained_on: str, now: str, broken: Sequence[Collection[int]]) ->
         trained_on, now: what `content_digest` returned; of several parts, joined by `BETWEEN_PARTS`.
         broken: ids of samples that were broken, for each part.
 
-    Returns: False if too few groups had no broken sample, so that nobody can tell. True if `trained_on` is of
+    Returns: False if too few groups had no broken sample to decide by. True if `trained_on` is of
         a checkpoint from before there were groups, which says nothing.
     """
     before, after = (digest.split(BETWEEN_PARTS) for digest in (trained_on, now))
@@ -92,7 +92,7 @@ def is_repaired(trained_on: str, now: str, broken: Sequence[Collection[int]]) ->
 
 
 def are_alike(trained_on: str, now: str) -> bool:
-    """Whether two fingerprints are of the same samples, of which a few may have been repaired since."""
+    """Whether two fingerprints are of the same samples, except for a few that may have been repaired."""
     (identity, _, before), (own_identity, _, after) = (each.partition(CONTENT) for each in (trained_on, now))
     old, new = before.split(BETWEEN_PARTS), after.split(BETWEEN_PARTS)
     return identity == own_identity and len(old) == len(new) and all(map(_differ_little, old, new))

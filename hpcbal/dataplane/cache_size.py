@@ -206,7 +206,7 @@ def estimated_mean(
 ) -> tuple[float, float]:
     """Estimate the mean size of all samples, and its standard error, from those of some.
 
-    If the dataset declares sizes, the bytes may be in proportion to them; then their ratio tells more.
+    If the dataset declares sizes, the bytes may be in proportion to them; then their ratio is better.
 
     Args:
         measured: bytes by id, at least one.

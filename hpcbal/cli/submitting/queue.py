@@ -156,7 +156,7 @@ def _is_elsewhere(record: BatchRecord, clusters: Mapping[str, str]) -> bool:
 
 
 def unsettled_jobs(directory: Path) -> list[BatchRecord]:
-    """Return the batch jobs of a run that may wait or run, as far as its files tell, and the last one.
+    """Return the batch jobs of a run that may wait or run, according to its files, and the last one.
 
     Raises:
         OutputError: if the file of the jobs is there and cannot be read.

@@ -85,7 +85,7 @@ def test_the_state_is_what_bjobs_shows_by_its_manual(
 def test_when_a_job_was_submitted_is_told_where_its_script_cannot_know_its_first_start(
     system: str, printed: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """LSF tells no year: on 2 January, November is that of the year before."""
+    """LSF prints no year: on 2 January, November is that of the year before."""
     for now_s in (FRIDAY_S, FRIDAY_S - 3600, FRIDAY_S + 52 * 86400):
         monkeypatch.setattr(time, "time", lambda now_s=now_s: now_s)
         found = SYSTEMS[system].state_of(printed).submitted_s

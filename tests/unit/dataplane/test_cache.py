@@ -85,7 +85,7 @@ def test_the_mean_of_some_samples_follows_the_declared_sizes() -> None:
     guess, error = estimated_mean(measured, ids, None)
     assert guess == np.mean(list(measured.values()))
     assert abs(guess - mean) < 3.0 * error < guess
-    assert estimated_mean(measured, ids, rng.random(1000) + 0.01) == (guess, error)  # they tell nothing
+    assert estimated_mean(measured, ids, rng.random(1000) + 0.01) == (guess, error)  # sizes do not matter
     all_measured = {each: int(64 * sizes[each]) for each in ids.tolist()}
     assert estimated_mean(all_measured, ids, None) == (pytest.approx(mean), 0.0)
 

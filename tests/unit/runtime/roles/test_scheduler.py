@@ -474,7 +474,7 @@ def test_independent_dnns_train_alone_and_no_stream_is_shared(stage) -> None:
     end = on.spec.num_positions
 
     def script() -> Script:
-        assert [on.get(rank) for rank in TRAINERS] == [OpenData()] * len(TRAINERS), "all, whoever trains"
+        assert [on.get(rank) for rank in TRAINERS] == [OpenData()] * len(TRAINERS), "all of them"
         orders: dict[int, FormGroup] = {rank: on.get(rank) for rank in TRAINERS}
         assert on.get(1) == FillCache(0)
         assert sorted(order.serial for order in orders.values()) == [1, 2]
