@@ -148,8 +148,7 @@ def transfer(args: argparse.Namespace, comm: Any, size: int) -> list[dict[str, A
     from hpcbal.paramserver.engine.reactor import Reactor
     from hpcbal.paramserver.engine.server import Server
     from hpcbal.paramserver.engine.wire import Wire
-    from hpcbal.paramserver.store.layout import Layout
-    from hpcbal.paramserver.store.ownership import Ownership
+    from hpcbal.paramserver.store.layout import Layout, Ownership
 
     num_servers = comm.size - 1
     rows_each = size // (8 * COLUMNS)

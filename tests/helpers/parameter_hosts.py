@@ -9,10 +9,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from hpcbal.paramserver.store.actions import Action, Answer, Apply, Forward, Give, Moved, Skip, Took
 from hpcbal.paramserver.store.client import Client
-from hpcbal.paramserver.store.ownership import Ownership
-from hpcbal.paramserver.store.server import Host
+from hpcbal.paramserver.store.layout import Ownership
+from hpcbal.paramserver.store.server import Action, Answer, Apply, Forward, Give, Host, Moved, Skip, Took
 
 Token = tuple[int, int]
 """An update: the worker that pushed it, and its number at the block."""

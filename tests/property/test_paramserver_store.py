@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from parameter_hosts import Access, Network
 
 from hpcbal.events.event_log import MachineError
-from hpcbal.paramserver.store.actions import Action, Forward
-from hpcbal.paramserver.store.server import Host
+from hpcbal.paramserver.store.server import Action, Forward, Host
 
 choices = st.lists(st.integers(0, 10**6), max_size=150)
 

@@ -11,13 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hpcbal.paramserver.api import IntArray, Table, Update
-from hpcbal.paramserver.engine.accesses import ALL_ROWS
 from hpcbal.paramserver.engine.buffers import Buffers
 from hpcbal.paramserver.engine.transport import Segments
-from hpcbal.paramserver.engine.wire import MAX_ENTRIES, Frame, FrameKind, Wire
+from hpcbal.paramserver.engine.wire import ALL_ROWS, MAX_ENTRIES, Frame, FrameKind, Wire
 from hpcbal.paramserver.store.client import Client
-from hpcbal.paramserver.store.layout import Layout
-from hpcbal.paramserver.store.ownership import Ownership
+from hpcbal.paramserver.store.layout import Layout, Ownership
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -29,8 +29,8 @@ from hpcbal.paramserver.engine.transport import Transport
 from hpcbal.paramserver.engine.wire import Frame, FrameKind, Wire
 from hpcbal.paramserver.master import messages
 from hpcbal.paramserver.master.messages import What
+from hpcbal.paramserver.store.layout import Ownership
 from hpcbal.paramserver.store.moving import queue_of_link
-from hpcbal.paramserver.store.ownership import Ownership
 from hpcbal.paramserver.worker.app_hands import AppHands, CheckedUpdates, Wanted
 from hpcbal.paramserver.worker.data_moves import DataMoves
 from hpcbal.paramserver.worker.job import EmulatedMachine, JobSetup

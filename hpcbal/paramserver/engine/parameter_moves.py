@@ -17,8 +17,8 @@ from hpcbal.paramserver.engine.server import Server
 from hpcbal.paramserver.engine.transport import Segments
 from hpcbal.paramserver.engine.wire import Frame, FrameKind, Wire
 from hpcbal.paramserver.master.messages import BlocksMoved
-from hpcbal.paramserver.store.actions import Give, Moved, Took
 from hpcbal.paramserver.store.moving import MoveQueue
+from hpcbal.paramserver.store.server import Give, Moved, Took
 
 
 class ParameterMoves:

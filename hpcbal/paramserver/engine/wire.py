@@ -60,6 +60,9 @@ class PacedLink:
         return self._link.next_ns is None
 
 
+ALL_ROWS = -1
+"""In an entry of a frame: the whole block."""
+
 ENTRY_WORDS = 3
 FIRST_ENTRY = 10
 """Words of a header before its entries."""

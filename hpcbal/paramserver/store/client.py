@@ -10,7 +10,7 @@ import numpy as np
 
 from hpcbal.events.event_log import EventLog, MachineError
 from hpcbal.paramserver.api import IntArray
-from hpcbal.paramserver.store.ownership import Ownership
+from hpcbal.paramserver.store.layout import Ownership
 
 MAX_EVENTS = 100
 

@@ -21,7 +21,7 @@ from hpcbal.paramserver.coscheduling.scheduler import JobScheduler
 from hpcbal.paramserver.coscheduling.synchroniser import Grant, NetworkSynchroniser
 from hpcbal.paramserver.master import messages
 from hpcbal.paramserver.master.events import End, Instruction, StopRequested
-from hpcbal.paramserver.store.ownership import dealt_out, dealt_out_by_table
+from hpcbal.paramserver.store.layout import dealt_out, dealt_out_by_table
 from hpcbal.policies.grouping import JobLoad, JobMemory
 from hpcbal.runtime.handoff.submissions import (
     SubmissionWatch,
@@ -207,7 +207,7 @@ class Coscheduling(JobPlacement, Shown):
         for submission in submissions:
             append_import_roots(submission.import_roots)
             self._import_roots = tuple(dict.fromkeys((*self._import_roots, *submission.import_roots)))
-        configs = [cast(SharedJobConfig, item) for each in submissions for item in each.items]
+        configs = [cast("SharedJobConfig", item) for each in submissions for item in each.items]
         for config in configs:
             job = self._master.jobs[config.name] = Job(config, self._config.seed_of(config))
             self._append_submitted(job)

@@ -10,7 +10,7 @@ from pathlib import Path
 from hpcbal.cluster.roles import executors_of
 from hpcbal.config import ParamServerConfig
 from hpcbal.errors import InputError
-from hpcbal.paramserver.store.ownership import dealt_out, dealt_out_by_table
+from hpcbal.paramserver.store.layout import dealt_out, dealt_out_by_table
 from hpcbal.runtime.jobs.checkpoint import DATA, PARAMETERS, SavedJob
 from hpcbal.runtime.jobs.loading import Cut
 from hpcbal.telemetry.files.atomic_file import cannot_read, regular_file

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from hpcbal.paramserver.api import Table
-from hpcbal.paramserver.store.ownership import Ownership
+from hpcbal.paramserver.store.layout import Ownership
 from hpcbal.simulator.coscheduling.job import SimulatedJob
 from hpcbal.simulator.paramserver.clock import Cores
 from hpcbal.simulator.paramserver.job import ServingJob

@@ -17,7 +17,7 @@ from hpcbal.paramserver.master.events import End, Event, Instruction, StopReques
 from hpcbal.paramserver.master.job import JobMachine, JobSpec
 from hpcbal.paramserver.master.messages import TurnDone
 from hpcbal.paramserver.master.stopping import JobStop
-from hpcbal.paramserver.store.ownership import dealt_out, dealt_out_by_table
+from hpcbal.paramserver.store.layout import dealt_out, dealt_out_by_table
 from hpcbal.paramserver.worker.samples import Cursor
 from hpcbal.policies.grouping import JobLoad
 from hpcbal.simulator.coscheduling.flows import FlowClient, job_of_flows

@@ -7,7 +7,7 @@ from functools import partial
 from typing import Protocol
 
 from hpcbal.paramserver.store.client import Client, Part
-from hpcbal.paramserver.store.ownership import Ownership
+from hpcbal.paramserver.store.layout import Ownership
 from hpcbal.simulator.paramserver.clock import Clock
 from hpcbal.simulator.paramserver.network import EAGER_BYTES, Network
 from hpcbal.simulator.paramserver.server import Access, VirtualServer

@@ -11,7 +11,7 @@ from hpcbal.paramserver.master.bounded_staleness import BoundedStaleness
 from hpcbal.paramserver.master.events import Reconfigure
 from hpcbal.paramserver.master.job import JobMachine, JobSpec
 from hpcbal.paramserver.master.stopping import JobStop
-from hpcbal.paramserver.store.ownership import dealt_out, dealt_out_by_table
+from hpcbal.paramserver.store.layout import dealt_out, dealt_out_by_table
 from hpcbal.simulator.paramserver.client import VirtualClient
 from hpcbal.simulator.paramserver.clock import Clock, Delay
 from hpcbal.simulator.paramserver.executor import VirtualExecutor

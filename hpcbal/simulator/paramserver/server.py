@@ -9,9 +9,19 @@ from typing import Protocol
 
 from hpcbal.paramserver.engine.wire import ENTRY_BYTES, HEADER_BYTES
 from hpcbal.paramserver.master.messages import BlocksMoved, Report
-from hpcbal.paramserver.store.actions import Action, Answer, Apply, Forward, Give, Moved, Skip, Took
 from hpcbal.paramserver.store.moving import queue_of_link
-from hpcbal.paramserver.store.server import Host, Lending
+from hpcbal.paramserver.store.server import (
+    Action,
+    Answer,
+    Apply,
+    Forward,
+    Give,
+    Host,
+    Lending,
+    Moved,
+    Skip,
+    Took,
+)
 from hpcbal.simulator.paramserver.clock import NS_PER_S, Clock
 from hpcbal.simulator.paramserver.network import EAGER_BYTES, Network
 from hpcbal.simulator.paramserver.units import TurnBytes, Units

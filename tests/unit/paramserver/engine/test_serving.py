@@ -12,18 +12,16 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from hpcbal.paramserver.api import App, Batch, Parameters, Table, Update, Updates
-from hpcbal.paramserver.engine.accesses import Pull
 from hpcbal.paramserver.engine.buffers import SMALLEST, Buffers, MachineMemory, MemoryLimitError
 from hpcbal.paramserver.engine.client import ParameterClient
 from hpcbal.paramserver.engine.held_block import allocate
 from hpcbal.paramserver.engine.loopback_transport import LoopbackTransport
 from hpcbal.paramserver.engine.parameter_moves import ParameterMoves
-from hpcbal.paramserver.engine.server import Server
+from hpcbal.paramserver.engine.server import Pull, Server
 from hpcbal.paramserver.engine.wire import FrameKind, Wire
 from hpcbal.paramserver.master.messages import BlocksMoved
-from hpcbal.paramserver.store.layout import Layout
+from hpcbal.paramserver.store.layout import Layout, Ownership
 from hpcbal.paramserver.store.moving import MoveQueue
-from hpcbal.paramserver.store.ownership import Ownership
 
 DENSE = Table("dense", 10, 3)
 SPARSE = Table("sparse", 100, 2, "float32", "sparse")

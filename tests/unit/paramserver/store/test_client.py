@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from hpcbal.paramserver.store.client import Client, ClientError, Part
-from hpcbal.paramserver.store.ownership import Ownership
+from hpcbal.paramserver.store.layout import Ownership
 
 
 def plain(parts: Iterable[Part]) -> list[tuple[int, list[int], list[int]]]:

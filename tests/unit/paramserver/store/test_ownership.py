@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hpcbal.paramserver.store.ownership import Ownership, dealt_out, dealt_out_by_table
+from hpcbal.paramserver.store.layout import Ownership, dealt_out, dealt_out_by_table
 
 
 @given(st.integers(1, 60), st.integers(1, 7))

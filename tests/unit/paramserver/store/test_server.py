@@ -6,8 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from hpcbal.paramserver.store.actions import Answer, Apply, Forward, Give, Moved, Skip, Took
-from hpcbal.paramserver.store.server import Host, HostError
+from hpcbal.paramserver.store.server import Answer, Apply, Forward, Give, Host, HostError, Moved, Skip, Took
 
 
 def host_of(*blocks: int, rank: int = 1) -> Host[str]:

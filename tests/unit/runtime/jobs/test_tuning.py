@@ -16,7 +16,7 @@ from hpcbal.paramserver.master.bounded_staleness import BoundedStaleness
 from hpcbal.paramserver.master.events import ExecutorsReady, Heard, Reconfigure, SaveRequested
 from hpcbal.paramserver.master.job import JobMachine, JobSpec
 from hpcbal.paramserver.master.stopping import JobStop
-from hpcbal.paramserver.store.ownership import dealt_out
+from hpcbal.paramserver.store.layout import dealt_out
 from hpcbal.policies.configuring import BlockAssignment, Configuration, plan_changes
 from hpcbal.runtime.jobs.tuning import Tuner, moves_of
 from hpcbal.simulator.paramserver import Delays, ServingJob, ServingMachine, simulate_job
