@@ -72,7 +72,7 @@ def train_keras(dnn: DnnConfig, source: PreprocessedSamples, num_epochs: int) ->
 
 def make_torch(dnn: DnnConfig, source: PreprocessedSamples) -> tuple[Any, Any]:
     """The module of a DNN, and its optimizer."""
-    from hpcbal.training.layouts import module_shape
+    from hpcbal.training.rank_share import module_shape
     from hpcbal.training.torch.optimizers import make_optimizer
 
     module = load_object(dnn.model)(module_shape(source.sample_spec.shape), source.num_classes, **dnn.args)

@@ -28,8 +28,7 @@ from hpcbal.config.checks.frameworks import framework_of
 from hpcbal.config.imports import load_object
 from hpcbal.data.source import PreprocessedSamples, open_source
 from hpcbal.dataplane.reader import Batch
-from hpcbal.training.backend import Backend
-from hpcbal.training.collective import LocalCollective
+from hpcbal.training.backend import Backend, LocalCollective
 from hpcbal.training.devices import LocalSlots
 from hpcbal.training.frameworks import NativeBackend
 from hpcbal.training.step import train_step

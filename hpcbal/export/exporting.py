@@ -24,9 +24,9 @@ from hpcbal.telemetry import environment_versions
 from hpcbal.telemetry.files.atomic_file import write_json_atomic
 from hpcbal.telemetry.files.run_directory import RunDirectory
 from hpcbal.telemetry.views.read_status import import_roots_of
-from hpcbal.training.exported import Written
+from hpcbal.training.committee import Written
 from hpcbal.training.frameworks import load_framework
-from hpcbal.training.layouts import module_shape
+from hpcbal.training.rank_share import module_shape
 
 if TYPE_CHECKING:
     from hpcbal.training.backend import Replica

@@ -1,8 +1,10 @@
-"""An ensemble as one model: elementwise preprocessing, members, and the mean of their predictions."""
+"""What is exported: models with the meaning of their outputs, and an ensemble as one model."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import statistics
+import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,6 +14,42 @@ from hpcbal.errors import InputError
 from hpcbal.training.backend import Replica
 from hpcbal.training.objective import Link
 from hpcbal.training.weights import Array
+
+OUTPUTS_OF_LINK: Mapping[str, str] = {
+    "softmax": "logits of the classes; softmax turns them into probabilities",
+    "sigmoid": "logits of the labels; sigmoid turns them into probabilities",
+    "identity": "predictions, as the loss {loss} takes them",
+}
+"""The meaning of a model's outputs for people, by the link of its objective."""
+
+
+def meaning_of(links: Mapping[str, str], losses: Mapping[str, str | None]) -> str:
+    """Return the meaning of a model's outputs for people.
+
+    Args:
+        links: link of the objective of each output; of one without a name under `UNNAMED`.
+        losses: name of the loss of each; None: the default one.
+    """
+    found = {name: OUTPUTS_OF_LINK[link].format(loss=losses.get(name)) for name, link in links.items()}
+    return "; ".join(f"{name}: {text}" if name else text for name, text in found.items())
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """A model in a file.
+
+    Attributes:
+        output_shape: of the output for one sample, or of each output by name.
+        meaning: of the outputs, for people.
+        modules: what must be imported before the file is loaded.
+        notes: what users should know about it.
+    """
+
+    output_shape: tuple[int, ...] | Mapping[str, tuple[int, ...]]
+    meaning: str
+    modules: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+
 
 OF_LINK: Mapping[Link, str] = {
     "softmax": "probabilities of the classes",
@@ -108,3 +146,31 @@ class WrittenCommittee:
     cost: float
     modules: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+
+
+_LEAST_CALLS, _MOST_CALLS = 5, 100
+_MOST_S = 1.0
+"""After so many seconds, no more calls than the least number are timed."""
+
+
+def times_as_long(call: Callable[[], object], other: Callable[[], object]) -> float:
+    """Return how many times as long a call takes as another one, > 0.
+
+    It is the median over calls in turn, after one of each that does not count: what else the machine does
+    meanwhile slows both.
+    """
+    call()
+    other()
+    ratios: list[float] = []
+    started = time.perf_counter()
+    while len(ratios) < _LEAST_CALLS or (
+        len(ratios) < _MOST_CALLS and time.perf_counter() - started <= _MOST_S
+    ):
+        ratios.append(_seconds(call) / _seconds(other))
+    return statistics.median(ratios)
+
+
+def _seconds(call: Callable[[], object]) -> float:
+    began = time.perf_counter()
+    call()
+    return max(time.perf_counter() - began, 1e-9)

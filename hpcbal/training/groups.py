@@ -10,8 +10,7 @@ import numpy as np
 
 from hpcbal.comm.group_comm import GroupComm
 from hpcbal.errors import CheckpointError, HpcbalError
-from hpcbal.training.backend import Replica
-from hpcbal.training.collective import GradientCollective
+from hpcbal.training.backend import GradientCollective, Replica
 from hpcbal.training.weights import Arrays, checksum
 from hpcbal.user_code import report
 

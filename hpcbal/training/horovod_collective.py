@@ -12,7 +12,7 @@ from mpi4py import MPI
 
 from hpcbal.comm.group_comm import GroupComm
 from hpcbal.comm.mpi_library import loaded_libraries
-from hpcbal.training.collective import GradientCollective, LocalCollective
+from hpcbal.training.backend import GradientCollective, LocalCollective
 from hpcbal.training.mpi_collective import MpiCollective, MpiGroups, on_host
 from hpcbal.training.weights import Array
 

@@ -9,16 +9,18 @@ import numpy as np
 
 from hpcbal.errors import InputError
 from hpcbal.training.devices import SEED_STATE
-from hpcbal.training.layers import (
+from hpcbal.training.weights import (
+    Array,
+    Arrays,
     ModelLayer,
     is_meant,
     layer_and_variable,
     layers_by_name,
     separator_of,
     shown,
+    summary_of,
     unknown_layer,
 )
-from hpcbal.training.weights import Array, Arrays, summary_of
 
 
 @dataclass(frozen=True, slots=True)

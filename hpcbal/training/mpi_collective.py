@@ -9,7 +9,7 @@ import numpy as np
 from mpi4py import MPI
 
 from hpcbal.comm.mpi import MpiGroupComm, wait_for
-from hpcbal.training.collective import GradientCollective, LocalCollective
+from hpcbal.training.backend import GradientCollective, LocalCollective
 from hpcbal.training.groups import check_groups
 from hpcbal.training.weights import Array
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -23,10 +24,149 @@ from hpcbal.errors import HpcbalError, InputError, UserCodeError
 from hpcbal.events.history import KERAS_METRICS, LOSS
 from hpcbal.training.backend import Sums, are_shares
 from hpcbal.training.groups import USER_ERRORS
-from hpcbal.training.metric import Metric
-from hpcbal.training.objective_library import LossFunction, TensorLibrary
 from hpcbal.training.weights import Array
 from hpcbal.user_code import summary
+
+
+class Metric(ABC):
+    """A metric whose states are sums over samples.
+
+    Attributes:
+        num_states: how many numbers they are; known after `build`.
+        takes_outputs: whether `states` gets the outputs of the model instead of predictions.
+    """
+
+    num_states = 0
+    takes_outputs = False
+
+    @abstractmethod
+    def build(self, y: Any, predictions: Any) -> None:
+        """Get ready for labels and predictions of these shapes."""
+
+    @abstractmethod
+    def states(self, y: Any, predictions: Any) -> Sequence[Any]:
+        """The sums over these samples, as tensors of any shape; traced."""
+
+    @abstractmethod
+    def result(self, states: Array, count: int) -> float:
+        """The metric of `count` >= 1 samples with these sums, shape (num_states,)."""
+
+    def why_not_additive(self, y: Any, predictions: Any) -> str:
+        """Why its states are not sums over samples, found by trying; empty if they are.
+
+        Compares the sums of all samples with those of two unequal parts.
+        """
+        whole, first, rest = (
+            self.sums(y[part], predictions[part]) for part in (slice(None), slice(0, 1), slice(1, None))
+        )
+        scale = np.maximum(1.0, np.abs(whole))
+        if not np.all(np.abs(whole - (first + rest)) <= 1e-3 * scale):
+            return (
+                "its states after all samples are not the sum of its states after parts of them (labels have "
+                f"shape {tuple(y.shape[1:])} for each sample, predictions {tuple(predictions.shape[1:])})"
+            )
+        return ""
+
+    def sums(self, y: Any, predictions: Any) -> Array:
+        """The states as one array, shape (num_states,)."""
+        states = [self.array(state).ravel() for state in self.states(y, predictions)]
+        return np.concatenate(states) if states else np.zeros(0)
+
+    @staticmethod
+    def array(tensor: Any) -> Array:
+        """Return the numbers of a tensor as float64."""
+        return np.asarray(tensor, np.float64)
+
+
+class AccuracyOfClasses(Metric):
+    """Share of samples whose largest output is that of their class, or of the largest of their shares.
+
+    Its state is the number of these samples.
+    """
+
+    num_states = 1
+    takes_outputs = True
+
+    def build(self, y: Any, predictions: Any) -> None: ...
+
+    def result(self, states: Array, count: int) -> float:
+        return float(states[0]) / count
+
+
+LossFunction = Callable[[Any, Any], Any]
+"""From labels and outputs to one number, or several, for each sample."""
+
+
+class TensorLibrary(ABC):
+    """The part of `Objective` that a library of tensors, such as Keras, does in its own way."""
+
+    @abstractmethod
+    def _cross_entropy(self, y: Any, logits: Any) -> Any:
+        """The default loss of each sample, shape (n,): of classes or shares, smoothed."""
+
+    @abstractmethod
+    def _made_loss(self, kind: str, args: Mapping[str, Any]) -> LossFunction:
+        """A loss by the name of its class in Keras, such as `Huber`; a wrong argument is a `TypeError`."""
+
+    @abstractmethod
+    def _own_loss(self, name: str, found: Any, args: Mapping[str, Any]) -> LossFunction:
+        """The loss that a user's function or class stands for."""
+
+    @abstractmethod
+    def _accuracy_of_classes(self) -> Metric:
+        """The accuracy of logits of classes, or of shares."""
+
+    @abstractmethod
+    def _accuracy_of_whole_labels(self) -> Metric:
+        """The accuracy where the loss does not say what predictions are, and labels are whole numbers."""
+
+    @abstractmethod
+    def _made_metric(self, kind: str, args: Mapping[str, Any]) -> Metric:
+        """A metric by the name of its class in Keras; a wrong argument is a `TypeError` or `ValueError`."""
+
+    @abstractmethod
+    def _own_metric(self, name: str, found: Any, args: Mapping[str, Any]) -> Metric:
+        """The metric that a user's function or class stands for."""
+
+    @abstractmethod
+    def _arguments(self, what: Literal["loss", "metric"], kind: str) -> Sequence[str]:
+        """The names of the arguments that a loss or metric takes."""
+
+    # Arithmetic of a library.
+
+    @abstractmethod
+    def _tensor(self, values: Any) -> Any:
+        """Return what a loss returned as a tensor."""
+
+    @abstractmethod
+    def _like(self, values: Any, tensor: Any) -> Any:
+        """Return numbers as a tensor of the type of another one, where that is."""
+
+    @abstractmethod
+    def _mean(self, values: Any, axes: tuple[int, ...]) -> Any: ...
+
+    @abstractmethod
+    def _sum_of_last(self, values: Any) -> Any:
+        """The sum over the last axis."""
+
+    @abstractmethod
+    def _take(self, values: Any, index: Any) -> Any: ...
+
+    @abstractmethod
+    def _softmax(self, values: Any) -> Any:
+        """Over the last axis."""
+
+    @abstractmethod
+    def _sigmoid(self, values: Any) -> Any: ...
+
+    @abstractmethod
+    def _log(self, values: Any) -> Any:
+        """The logarithm, of the smallest step above 1 in place of what is less."""
+
+    @abstractmethod
+    def _array(self, tensor: Any) -> Array:
+        """Return the numbers of a tensor."""
+
 
 Link = Literal["softmax", "sigmoid", "identity"]
 """The function from the outputs of a model to the predictions that metrics see."""
@@ -399,3 +539,16 @@ class _user_errors:  # noqa: N801  (a context manager, used like a function)
 
 
 __all__ = ["MAX_STATES", "Link", "Objective", "Probe"]
+
+
+# The factor on a loss in float16 changes as in Keras' LossScaleOptimizer, whatever library trains.
+
+FIRST_SCALE = 2.0**15
+GROW_AFTER = 2000
+"""Steps without overflow before the scale doubles."""
+
+LEAST_SCALE = 1.0
+"""With this scale an overflow is one of the network, not of the scale."""
+
+LARGEST_SCALE = 2.0**100
+"""Beyond float32 there is nothing to gain, and an infinite scale would never come back."""

@@ -10,8 +10,7 @@ from typing import Any
 import numpy as np
 
 from hpcbal.processes import leave_if_forked
-from hpcbal.training.backend import Batch, Contribution, Replica, Sums
-from hpcbal.training.collective import GradientCollective
+from hpcbal.training.backend import Batch, Contribution, GradientCollective, Replica, Sums
 from hpcbal.training.groups import CAUSES, USER_ERRORS, GroupFailed, as_exception, cause_of, detail_of
 from hpcbal.training.weights import Array
 

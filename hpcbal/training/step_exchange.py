@@ -11,7 +11,7 @@ import time
 
 import numpy as np
 
-from hpcbal.training.collective import GradientCollective
+from hpcbal.training.backend import GradientCollective
 from hpcbal.training.groups import NonFiniteError
 from hpcbal.training.weights import Array
 

@@ -15,7 +15,7 @@ from hpcbal.data.spec import LabelSpec
 from hpcbal.training.backend import Sums
 from hpcbal.training.keras.objective import KerasObjective
 from hpcbal.training.objective import Objective, Probe
-from hpcbal.training.torch.metric_states import array_of
+from hpcbal.training.torch.confusion import array_of
 from hpcbal.training.torch.objective import TorchObjective
 
 TOLERANCES = {"float32": 1e-6, "float64": 1e-10}

@@ -19,7 +19,7 @@ from hpcbal.dataplane.ring import NodeRing
 from hpcbal.dataplane.stream import StreamPlan, StreamSpec
 from hpcbal.events.history import Position
 from hpcbal.policies.selection import Selection
-from hpcbal.training.slices import slices_of
+from hpcbal.training.rank_share import slices_of
 
 dtypes = st.sampled_from(["uint8", "int16", "int64", "float32", "float64", "bool"])
 names = st.lists(st.sampled_from(["a", "b", "c", "d"]), min_size=1, max_size=4, unique=True)

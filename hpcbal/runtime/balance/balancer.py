@@ -17,7 +17,7 @@ from hpcbal.runtime.balance.device_memory import DeviceMemory
 from hpcbal.runtime.balance.speed_learning import KeptModel, SpeedLearning
 from hpcbal.runtime.balance.step import Step, WorkerWatch
 from hpcbal.telemetry.resources.resource_use import ResourceProbe
-from hpcbal.training.collective import GradientCollective
+from hpcbal.training.backend import GradientCollective
 from hpcbal.training.step import NOTHING
 from hpcbal.training.weights import Array
 

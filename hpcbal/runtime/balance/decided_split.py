@@ -36,7 +36,7 @@ from hpcbal.runtime.balance.step import (
     observations_of,
     report_of_rank,
 )
-from hpcbal.training.collective import GradientCollective
+from hpcbal.training.backend import GradientCollective
 from hpcbal.training.step import NOTHING
 from hpcbal.training.weights import Array
 

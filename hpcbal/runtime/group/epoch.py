@@ -17,8 +17,7 @@ from hpcbal.runtime.balance.step import Step
 from hpcbal.runtime.group.evidence import GroupEvidence
 from hpcbal.runtime.group.feeding import Batches, Feeder
 from hpcbal.telemetry.streams.slices import StepTrace
-from hpcbal.training.backend import Replica, Sums
-from hpcbal.training.collective import GradientCollective
+from hpcbal.training.backend import GradientCollective, Replica, Sums
 from hpcbal.training.step import StepOutcome, compute_step, confirm_updates, evaluate_step, finish_step
 
 

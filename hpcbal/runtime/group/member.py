@@ -31,8 +31,7 @@ from hpcbal.runtime.rank.context import RankContext
 from hpcbal.runtime.rank.data import StreamFacts
 from hpcbal.runtime.wire.protocol import COMPILING, Noted
 from hpcbal.telemetry.ledger import InitialWeightsLine, ModelWarningLine
-from hpcbal.training.backend import Backend, Replica
-from hpcbal.training.collective import GradientCollective
+from hpcbal.training.backend import Backend, GradientCollective, Replica
 from hpcbal.training.groups import USER_ERRORS, GroupFailed, agree, as_exception, detail_of, share_state
 
 log = logging.getLogger(__name__)

@@ -24,8 +24,7 @@ from hpcbal.telemetry import RunDirectory
 from hpcbal.training.backend import Backend, Replica
 from hpcbal.training.frameworks import import_framework
 from hpcbal.training.initial_weights import SourceLayer, initial_weights, layers_of_checkpoint
-from hpcbal.training.layers import WEIGHTS
-from hpcbal.training.weights import with_weights
+from hpcbal.training.weights import WEIGHTS, with_weights
 
 SUMS_NAME = "epoch/sums"
 """The sums behind the metrics so far, in a checkpoint that was written inside a pass."""

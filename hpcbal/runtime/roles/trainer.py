@@ -31,8 +31,7 @@ from hpcbal.runtime.rank.data import RankData
 from hpcbal.runtime.roles.group_profile import GroupProfile, Wave
 from hpcbal.runtime.roles.group_round import GroupRound
 from hpcbal.runtime.wire.protocol import FormGroup, Joined, OpenData, OpenGroups, ReaderReady, Shutdown
-from hpcbal.training.backend import Backend
-from hpcbal.training.collective import GradientCollective, LocalCollective
+from hpcbal.training.backend import Backend, GradientCollective, LocalCollective
 from hpcbal.training.devices import is_gpu
 from hpcbal.training.groups import TrainerGroups
 

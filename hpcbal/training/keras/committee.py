@@ -10,11 +10,10 @@ import numpy as np
 
 from hpcbal.data.spec import SampleSpec
 from hpcbal.errors import InputError
-from hpcbal.training.committee import Committee, Member, WrittenCommittee
+from hpcbal.training.committee import Committee, Member, WrittenCommittee, times_as_long
 from hpcbal.training.groups import USER_ERRORS
 from hpcbal.training.keras.plain_model import USE_SAVED_MODEL, plain_model, save_keras, user_model
 from hpcbal.training.keras.traced_step import file_errors
-from hpcbal.training.timing import times_as_long
 from hpcbal.training.weights import Array
 from hpcbal.user_code import summary
 

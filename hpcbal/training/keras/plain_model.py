@@ -19,7 +19,7 @@ import numpy as np
 
 from hpcbal.data.spec import UNNAMED, SampleSpec
 from hpcbal.errors import InputError
-from hpcbal.training.exported import Written, meaning_of
+from hpcbal.training.committee import Written, meaning_of
 from hpcbal.training.groups import USER_ERRORS
 from hpcbal.training.keras.model import model_inputs, users_own, users_own_outputs
 from hpcbal.training.keras.traced_step import file_errors

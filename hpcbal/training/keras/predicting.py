@@ -11,7 +11,7 @@ import tensorflow as tf
 from hpcbal.data.arrays import Affine, aligned_empty, is_aligned
 from hpcbal.data.spec import CLASS_LABEL, UNNAMED, LabelSpec, SampleSpec
 from hpcbal.training.backend import Batch, Predictions
-from hpcbal.training.padding import padded, varying_axes
+from hpcbal.training.rank_share import padded, varying_axes
 from hpcbal.training.weights import Array
 
 Tensors: TypeAlias = tuple[tf.Tensor, ...]

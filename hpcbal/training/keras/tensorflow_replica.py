@@ -20,7 +20,6 @@ from hpcbal.models.sync_batch_norm import exchange_length, summing_with, synchro
 from hpcbal.training.backend import Batch, Contribution, Predictions, Replica, Sums
 from hpcbal.training.devices import MAX_DRAWS_PER_STEP
 from hpcbal.training.groups import NonFiniteError
-from hpcbal.training.keras.averages import Averages
 from hpcbal.training.keras.model import users_own
 from hpcbal.training.keras.predicting import DeviceInput, Tensors, predictor
 from hpcbal.training.keras.traced_step import (
@@ -34,13 +33,18 @@ from hpcbal.training.keras.traced_step import (
     stop_unless,
     sums_of,
 )
-from hpcbal.training.keras.trainable import changing_variables, layers_of, moving_variances, named_variables
-from hpcbal.training.layers import ModelLayer
+from hpcbal.training.keras.trainable import (
+    Averages,
+    changing_variables,
+    layers_of,
+    moving_variances,
+    named_variables,
+)
 from hpcbal.training.objective import Link
 from hpcbal.training.outputs import ByOutput, Outputs
-from hpcbal.training.slices import slices_of
+from hpcbal.training.rank_share import slices_of
 from hpcbal.training.step_exchange import StepExchange
-from hpcbal.training.weights import Array, Arrays, check_fit, num_bytes
+from hpcbal.training.weights import Array, Arrays, ModelLayer, check_fit, num_bytes
 
 
 class TensorFlowReplica(Replica):

@@ -12,7 +12,7 @@ import tensorflow as tf
 
 from hpcbal.errors import InputError, UserCodeError
 from hpcbal.training.backend import Batch, Sums
-from hpcbal.training.scaling import FIRST_SCALE, GROW_AFTER, LARGEST_SCALE, LEAST_SCALE
+from hpcbal.training.objective import FIRST_SCALE, GROW_AFTER, LARGEST_SCALE, LEAST_SCALE
 from hpcbal.training.step_exchange import StepExchange
 from hpcbal.training.weights import Array
 

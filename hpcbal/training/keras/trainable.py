@@ -1,4 +1,4 @@
-"""The parts of a Keras model that a replica needs: optimizer, variables by name, frozen layers.
+"""The parts of a Keras model that a replica needs: optimizer, variables, frozen layers, averages of weights.
 
 The variables of a frozen layer have no gradient and no optimizer state, and the ranks send nothing for them.
 A frozen batch normalisation normalises with its moving statistics, as Keras does, so these stay as well.
@@ -16,8 +16,8 @@ import tensorflow as tf
 from hpcbal.config.schema.optimizer import OptimizerConfig
 from hpcbal.errors import InputError
 from hpcbal.training.devices import SEED_STATE
-from hpcbal.training.layers import ModelLayer, is_meant, unknown_layer
 from hpcbal.training.user_model import check_optimizer_args
+from hpcbal.training.weights import TRAINED, WEIGHTS, ModelLayer, is_meant, unknown_layer
 
 
 def make_optimizer(dnn_name: str, settings: OptimizerConfig) -> keras.optimizers.Optimizer:
@@ -183,3 +183,55 @@ def _layers_below(model: keras.layers.Layer) -> Iterator[tuple[str, keras.layers
                 yield from walk(child, f"{prefix}{child.name}/")
 
     yield from walk(model, "")
+
+
+class Averages:
+    """Averages of trainable variables: after the first update the weights, then decay*a + (1-decay)*w.
+
+    Before it they are the initial weights. Moving statistics have none.
+
+    Attributes:
+        evaluated: the averages, in the order of `trainable`; without a decay these themselves.
+
+    Args:
+        trainable: variables that have their initial values.
+        decay: 0 < decay < 1; None: there are no averages, and all below changes nothing.
+
+    Source: as `use_ema` of Keras' optimizers.
+    """
+
+    def __init__(self, trainable: Sequence[keras.Variable], decay: float | None) -> None:
+        self._trainable = list(trainable)
+        self._decay = decay
+        self.evaluated = self._trainable
+        if decay is not None:
+            self.evaluated = [keras.Variable(v.numpy(), dtype=v.dtype, trainable=False) for v in trainable]
+
+    def update(self, num_updates: tf.Tensor) -> None:
+        """Take the weights of this moment in; traced.
+
+        Args:
+            num_updates: updates so far, including this one.
+        """
+        if self._decay is None:
+            return
+        for average, variable in zip(self.evaluated, self._trainable, strict=True):
+            decay = tf.constant(self._decay, variable.value.dtype)
+            decay = tf.where(tf.equal(num_updates, 1), tf.zeros_like(decay), decay)
+            average.value.assign(decay * average.value + (1.0 - decay) * variable.value)
+
+    def named(self, variables: Mapping[str, keras.Variable]) -> dict[str, keras.Variable]:
+        """Return all variables by their names in a state: averages are its weights.
+
+        Args:
+            variables: those of model and optimizer by their names without averages.
+        """
+        found = dict(variables)
+        if self._decay is None:
+            return found
+        average_of = {id(v): average for v, average in zip(self._trainable, self.evaluated, strict=True)}
+        for name, variable in variables.items():
+            if id(variable) in average_of:
+                found[name] = average_of[id(variable)]
+                found[f"{TRAINED}{name.removeprefix(WEIGHTS)}"] = variable
+        return found

@@ -17,8 +17,8 @@ from hpcbal.errors import InputError, UserCodeError
 from hpcbal.training.backend import Backend
 from hpcbal.training.devices import dnn_seed
 from hpcbal.training.groups import NonFiniteError
-from hpcbal.training.layouts import module_shape
 from hpcbal.training.outputs import model_arguments
+from hpcbal.training.rank_share import module_shape
 from hpcbal.training.torch.inputs import TorchInput
 from hpcbal.training.torch.model import checked
 from hpcbal.training.torch.replica import TorchReplica

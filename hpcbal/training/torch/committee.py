@@ -11,18 +11,17 @@ from typing import Any, cast
 import torch
 
 from hpcbal.errors import InputError
-from hpcbal.training.committee import Committee, WrittenCommittee
+from hpcbal.training.committee import Committee, WrittenCommittee, times_as_long
 from hpcbal.training.groups import USER_ERRORS
-from hpcbal.training.layouts import IMAGE_RANK
-from hpcbal.training.timing import times_as_long
-from hpcbal.training.torch.keras_members import exported, programs_of
-from hpcbal.training.torch.onnx_files import (
+from hpcbal.training.rank_share import IMAGE_RANK
+from hpcbal.training.torch.files import (
     NOT_CHECKED,
     check_onnx_packages,
     onnx_outputs,
     quiet_exporter,
     save_onnx,
 )
+from hpcbal.training.torch.keras_members import exported, programs_of
 from hpcbal.training.torch.replica import TorchReplica
 from hpcbal.training.weights import Array
 from hpcbal.user_code import summary
@@ -143,7 +142,7 @@ def _modules_of(committee: Committee) -> list[torch.nn.Module]:
     found = []
     for member in committee.members:
         if member.is_torch:
-            replica = cast(TorchReplica, member.replica)
+            replica = cast("TorchReplica", member.replica)
             replica.set_training(False)
             found.append(replica.module)
         else:

@@ -1,10 +1,13 @@
-"""Files of PyTorch: weights to start from, and trained modules that load without hpcbal."""
+"""Files of PyTorch: weights to start from, and trained modules that load without hpcbal, also as ONNX."""
 
 from __future__ import annotations
 
+import contextlib
+import importlib.util
 import logging
 import pickle
-from collections.abc import Mapping
+import warnings
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,17 +16,79 @@ import torch
 
 from hpcbal.data.spec import UNNAMED
 from hpcbal.errors import InputError
-from hpcbal.training.exported import Written, meaning_of
+from hpcbal.training.committee import Written, meaning_of
 from hpcbal.training.groups import USER_ERRORS
-from hpcbal.training.layouts import module_shape
 from hpcbal.training.outputs import by_name, named_outputs
+from hpcbal.training.rank_share import module_shape
 from hpcbal.training.torch.calls import call
 from hpcbal.training.torch.inputs import AnyTensor, each_of, probe_tensors
-from hpcbal.training.torch.onnx_files import NOT_CHECKED, check_onnx_packages, onnx_outputs, save_onnx
 from hpcbal.training.torch.replica import TorchReplica
 from hpcbal.training.user_model import PROBE_LENGTHS
-from hpcbal.training.weights import Arrays
+from hpcbal.training.weights import Array, Arrays
 from hpcbal.user_code import summary
+
+NOT_CHECKED = "the file was not checked, because onnxruntime is not installed"
+
+
+def check_onnx_packages(who: str, otherwise: str) -> None:
+    """Raise InputError if a package is missing that writing needs.
+
+    Args:
+        who: what is to be written, for the message.
+        otherwise: what to do without them.
+    """
+    missing = [name for name in ("onnx", "onnxscript") if importlib.util.find_spec(name) is None]
+    if missing:
+        raise InputError(
+            f"{who}: writing ONNX needs {' and '.join(missing)}; install pip install 'hpcbal[onnx]', or "
+            f"{otherwise}"
+        )
+
+
+def save_onnx(
+    network: torch.nn.Module | torch.export.ExportedProgram, samples: torch.Tensor, path: Path
+) -> None:
+    """Write a network that takes `samples`, any number of them, and returns `outputs`."""
+    with quiet_exporter():
+        torch.onnx.export(
+            network,
+            (samples,),
+            path,
+            dynamo=True,
+            input_names=["samples"],
+            output_names=["outputs"],
+            dynamic_shapes=({0: torch.export.Dim("n")},),
+            external_data=False,
+            verbose=False,
+        )
+
+
+def onnx_outputs(path: Path, samples: Array) -> Array | None:
+    """Return the outputs of a file for some samples; None if ONNX Runtime is not installed."""
+    if importlib.util.find_spec("onnxruntime") is None:
+        return None
+    import onnxruntime
+
+    session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+    found: Any = session.run(None, {"samples": np.ascontiguousarray(samples)})[0]
+    return np.asarray(found)
+
+
+@contextlib.contextmanager
+def quiet_exporter() -> Iterator[None]:
+    """Do without the warnings of the exporter, which are about PyTorch itself."""
+    loggers = [logging.getLogger(name) for name in ("torch.onnx", "torch.export")]
+    levels = [logger.level for logger in loggers]
+    for logger in loggers:
+        logger.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        for logger, level in zip(loggers, levels, strict=True):
+            logger.setLevel(level)
+
 
 log = logging.getLogger(__name__)
 

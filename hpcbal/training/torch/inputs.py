@@ -12,8 +12,7 @@ import torch
 from hpcbal.data.arrays import Affine
 from hpcbal.data.spec import CLASS_LABEL, UNNAMED, LabelSpec, SampleSpec
 from hpcbal.training.backend import Batch
-from hpcbal.training.layouts import IMAGE_RANK, module_shape
-from hpcbal.training.padding import padded, varying_axes
+from hpcbal.training.rank_share import IMAGE_RANK, module_shape, padded, varying_axes
 from hpcbal.training.user_model import probe_samples
 from hpcbal.training.weights import Array
 

@@ -18,16 +18,17 @@ from hpcbal.training.torch import losses
 from hpcbal.training.torch.confusion import (
     AUC,
     Counts,
+    MeanOfSamples,
     Precision,
     Recall,
     Thresholds,
+    TorchMetric,
     precision_at_recall,
     recall_at_precision,
     sensitivity_at_specificity,
     specificity_at_sensitivity,
 )
 from hpcbal.training.torch.losses import EPSILON, TorchFunction, aligned, whole
-from hpcbal.training.torch.metric_states import MeanOfSamples, TorchMetric
 from hpcbal.training.weights import Array
 
 

@@ -16,14 +16,13 @@ from hpcbal.config.source.meant import did_you_mean
 from hpcbal.data.spec import CLASS_LABEL, UNNAMED, LabelSpec, SampleSpec
 from hpcbal.errors import InputError, UserCodeError
 from hpcbal.training.backend import are_shares
-from hpcbal.training.layers import is_meant, unknown_layer
-from hpcbal.training.layouts import module_shape
 from hpcbal.training.objective import Objective
 from hpcbal.training.outputs import Outputs, by_name, check_names, named_outputs
+from hpcbal.training.rank_share import module_shape
+from hpcbal.training.torch.batch_norm import COUNTER, Buffer, Statistics, buffers_of
 from hpcbal.training.torch.calls import call, check_own_loss, check_unchanged, own_losses
 from hpcbal.training.torch.inputs import AnyTensor, probe_tensors, version_of
 from hpcbal.training.torch.objective import TorchObjective
-from hpcbal.training.torch.statistics import COUNTER, Buffer, Statistics, buffers_of
 from hpcbal.training.user_model import (
     NUM_PROBES,
     PROBE_LENGTHS,
@@ -31,6 +30,7 @@ from hpcbal.training.user_model import (
     labels_of_probes,
     user_errors,
 )
+from hpcbal.training.weights import is_meant, unknown_layer
 
 _ACTIVATIONS = {
     torch.nn.Softmax: "softmax",

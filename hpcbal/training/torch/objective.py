@@ -15,17 +15,15 @@ from torch.nn.modules.loss import _Loss
 from hpcbal.config.schema.dnn import DnnConfig
 from hpcbal.data.spec import LabelSpec
 from hpcbal.errors import InputError
-from hpcbal.training.metric import Metric
-from hpcbal.training.objective import Objective, Probe
-from hpcbal.training.objective_library import LossFunction
+from hpcbal.training.objective import LossFunction, Metric, Objective, Probe
 from hpcbal.training.torch import metrics
-from hpcbal.training.torch.losses import LOSSES
-from hpcbal.training.torch.metric_states import (
+from hpcbal.training.torch.confusion import (
     MeanOfSamples,
     TorchAccuracy,
     accuracy_of_whole_labels,
     array_of,
 )
+from hpcbal.training.torch.losses import LOSSES
 from hpcbal.training.weights import Array
 
 _OUTPUTS_NAMES = frozenset(

@@ -1,8 +1,9 @@
-"""Optimizers of `torch.optim` by name, and their state as arrays."""
+"""Optimizers of `torch.optim` and their state, averages of weights, and the scale of a loss in float16."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -10,8 +11,9 @@ import torch
 
 from hpcbal.config.schema.optimizer import TORCH_OPTIMIZERS, OptimizerConfig
 from hpcbal.errors import InputError
+from hpcbal.training.objective import FIRST_SCALE, GROW_AFTER, LARGEST_SCALE, LEAST_SCALE
 from hpcbal.training.user_model import check_optimizer_args
-from hpcbal.training.weights import Array, Arrays
+from hpcbal.training.weights import TRAINED, Array, Arrays
 
 OPTIMIZER = "optimizer/"
 Named = Mapping[str, torch.nn.Parameter]
@@ -112,3 +114,116 @@ def _array_of(value: Any) -> Array | None:
         copied: Array = value.detach().to("cpu", copy=True).numpy()
         return copied
     return np.array(value) if isinstance(value, int | float) else None
+
+
+UPDATES = f"{OPTIMIZER}averaged_updates"
+"""Updates that are in the averages: the first one takes the weights as they are."""
+
+
+class Averages:
+    """Averages of trainable parameters: after the first update the weights, then decay*a + (1-decay)*w.
+
+    Before it they are the initial weights. Buffers have none.
+
+    Args:
+        parameters: by their names in the `state_dict`.
+        decay: 0 < decay < 1; None: there are no averages, and all below does nothing.
+
+    Source: as `torch.optim.swa_utils.AveragedModel` with `get_ema_multi_avg_fn`, and `use_ema` of Keras.
+    """
+
+    def __init__(self, parameters: Named, decay: float | None) -> None:
+        self._parameters: Named = {} if decay is None else parameters
+        self._decay = decay
+        self._num_updates = 0
+        self._averages = [parameter.detach().clone() for parameter in self._parameters.values()]
+
+    def update(self) -> None:
+        """Take the weights of this moment in."""
+        if self._decay is None:
+            return
+        weight = 1.0 - self._decay if self._num_updates else 1.0
+        now = [parameter.detach() for parameter in self._parameters.values()]
+        torch._foreach_lerp_(self._averages, now, weight)
+        self._num_updates += 1
+
+    @contextmanager
+    def in_place(self) -> Iterator[None]:
+        """Let the module have the averages as its weights, and take its own back at the end."""
+        self._swap()
+        try:
+            yield
+        finally:
+            self._swap()
+
+    def _swap(self) -> None:
+        for index, parameter in enumerate(self._parameters.values()):
+            parameter.data, self._averages[index] = self._averages[index], parameter.data
+
+    def arrays(self) -> Arrays:
+        """Copies of what belongs into a state besides the averages: the weights, and how many updates."""
+        if self._decay is None:
+            return {}
+        found = {
+            f"{TRAINED}{name}": parameter.detach().to("cpu", copy=True).numpy()
+            for name, parameter in self._parameters.items()
+        }
+        return {**found, UPDATES: np.array(self._num_updates, np.int64)}
+
+    def load(self, arrays: Mapping[str, Array]) -> None:
+        """Take over what `arrays` returned; the averages have been loaded while they were in place."""
+        with torch.no_grad():
+            for name, parameter in self._parameters.items():
+                parameter.copy_(torch.from_numpy(np.array(arrays[f"{TRAINED}{name}"])))
+        self._num_updates = int(arrays.get(UPDATES, 0))
+
+
+_SCALE = "optimizer/loss_scale"
+_STEPS = "optimizer/steps_of_loss_scale"
+
+
+class LossScale:
+    """The factor on the loss of all ranks of a group; it follows from what they have summed, so it is equal.
+
+    Attributes:
+        scale: the factor.
+
+    Source: P. Micikevicius et al., "Mixed precision training", ICLR 2018, Sec. 3.2; it changes as in Keras.
+    """
+
+    def __init__(self) -> None:
+        self.scale = FIRST_SCALE
+        self._steps = 0
+        self._skipped = 0
+
+    @property
+    def may_shrink(self) -> bool:
+        """Whether an overflow may be one of the scale, not of the network."""
+        return self.scale > LEAST_SCALE
+
+    def update(self, *, finite: bool) -> None:
+        """Move the scale after a step.
+
+        Args:
+            finite: whether the gradients of all ranks were; otherwise the step was skipped.
+        """
+        if not finite:
+            self.scale, self._steps = max(self.scale * 0.5, LEAST_SCALE), 0
+            self._skipped += 1
+            return
+        self._steps += 1
+        if self._steps >= GROW_AFTER:
+            self.scale, self._steps = min(self.scale * 2.0, LARGEST_SCALE), 0
+
+    def take_skipped(self) -> int:
+        """Number of updates that were skipped since the last call."""
+        skipped, self._skipped = self._skipped, 0
+        return skipped
+
+    def arrays(self) -> Arrays:
+        """Scale and steps since it changed, for the checkpoint."""
+        return {_SCALE: np.array(self.scale, np.float32), _STEPS: np.array(self._steps, np.int64)}
+
+    def load(self, arrays: Mapping[str, Array]) -> None:
+        """Take over what `arrays` returned."""
+        self.scale, self._steps = float(arrays[_SCALE]), int(arrays[_STEPS])

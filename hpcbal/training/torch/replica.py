@@ -15,15 +15,13 @@ from hpcbal.training.backend import Batch, Contribution, Predictions, Replica, S
 from hpcbal.training.groups import NonFiniteError
 from hpcbal.training.objective import Link
 from hpcbal.training.outputs import ByOutput, by_name
-from hpcbal.training.slices import slices_of
+from hpcbal.training.rank_share import slices_of
 from hpcbal.training.step_exchange import StepExchange
-from hpcbal.training.torch.averages import Averages
 from hpcbal.training.torch.batch_norm import GroupSums, exchange_length, synchronised
 from hpcbal.training.torch.calls import ModuleCalls
 from hpcbal.training.torch.inputs import AnyTensor, Tensors, TorchInput, mapped, view_of
-from hpcbal.training.torch.loss_scale import LossScale
 from hpcbal.training.torch.model import Checked
-from hpcbal.training.torch.optimizers import OPTIMIZER, OptimizerState, make_optimizer
+from hpcbal.training.torch.optimizers import OPTIMIZER, Averages, LossScale, OptimizerState, make_optimizer
 from hpcbal.training.torch.setup import memory_errors
 from hpcbal.training.user_model import user_errors
 from hpcbal.training.weights import Array, Arrays, check_fit, num_bytes

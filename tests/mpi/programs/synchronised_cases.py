@@ -22,8 +22,7 @@ from training_harness import (
     mine,
 )
 
-from hpcbal.training.backend import Replica
-from hpcbal.training.collective import LocalCollective
+from hpcbal.training.backend import LocalCollective, Replica
 from hpcbal.training.groups import GroupFailed
 from hpcbal.training.step import compute_step, evaluate_step, finish_step, train_step
 

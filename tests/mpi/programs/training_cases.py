@@ -42,7 +42,7 @@ from hpcbal.policies.batching.task import BatchState
 from hpcbal.runtime.balance.decided_split import DecidedSplit
 from hpcbal.runtime.balance.step import Step
 from hpcbal.runtime.group.epoch import train_balanced
-from hpcbal.training.collective import LocalCollective
+from hpcbal.training.backend import LocalCollective
 from hpcbal.training.collectives import COLLECTIVES, ChosenCollective
 from hpcbal.training.collectives import open_groups as open_chosen
 from hpcbal.training.groups import GroupFailed, NonFiniteError, TrainerGroups, agree, share_state
@@ -144,8 +144,8 @@ def balanced(bench: Bench) -> None:
             assert comm.mpi.allgather((shares.counts, changes)) == [(shares.counts, changes)] * comm.size
             batch = Batch(np.arange(n), rng.normal(size=(n, *SHAPE)), rng.integers(0, NUM_CLASSES, n))
             part = mine(batch, list(shares.counts), collective.rank)
-            step = Step(0, n, True, n, shares, cast(Any, part))
-            train_balanced(replica, step, cast(Any, batches), collective)
+            step = Step(0, n, True, n, shares, cast("Any", part))
+            train_balanced(replica, step, cast("Any", batches), collective)
             train_step(alone, batch, n, LocalCollective())
             assert_close(replica, alone)
             shares = ahead or split.deal(0, coming)

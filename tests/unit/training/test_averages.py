@@ -12,14 +12,12 @@ import torch
 import torch_modules
 
 from hpcbal.errors import InputError
-from hpcbal.training.backend import Sums
-from hpcbal.training.collective import LocalCollective
+from hpcbal.training.backend import LocalCollective, Sums
 from hpcbal.training.emulated_backend import EmulatedBackend
 from hpcbal.training.keras.tensorflow_backend import TensorFlowBackend
-from hpcbal.training.layers import WEIGHTS
 from hpcbal.training.step import train_step
 from hpcbal.training.torch.backend import TorchBackend
-from hpcbal.training.weights import TRAINED, with_weights
+from hpcbal.training.weights import TRAINED, WEIGHTS, with_weights
 
 Make = Callable[..., Any]
 BACKENDS = {"tensorflow": TensorFlowBackend, "torch": TorchBackend}

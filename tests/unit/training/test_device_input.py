@@ -13,10 +13,10 @@ import tensorflow as tf
 
 from hpcbal.data.arrays import Affine, aligned_empty
 from hpcbal.data.spec import SampleSpec
-from hpcbal.training.collective import LocalCollective
+from hpcbal.training.backend import LocalCollective
 from hpcbal.training.keras.predicting import DeviceInput, handed_over
 from hpcbal.training.keras.tensorflow_backend import TensorFlowBackend
-from hpcbal.training.padding import padded
+from hpcbal.training.rank_share import padded
 from hpcbal.training.step import evaluate_step, train_step
 
 Make = Callable[..., Any]

@@ -15,8 +15,7 @@ from hpcbal.config.schema.ensemble import WorkerConfig
 from hpcbal.data.arrays import Affine
 from hpcbal.errors import CheckpointError, InputError
 from hpcbal.models import EmulatedModel, softmax
-from hpcbal.training.backend import Sums
-from hpcbal.training.collective import LocalCollective
+from hpcbal.training.backend import LocalCollective, Sums
 from hpcbal.training.emulated_backend import EVALUATION_SPEEDUP, EmulatedBackend, EmulatedReplica
 from hpcbal.training.groups import GroupFailed, NonFiniteError
 from hpcbal.training.step import evaluate_step, train_step

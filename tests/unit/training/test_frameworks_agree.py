@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from hpcbal.training.collective import LocalCollective
+from hpcbal.training.backend import LocalCollective
 from hpcbal.training.keras.tensorflow_backend import TensorFlowBackend
 from hpcbal.training.step import train_step
 from hpcbal.training.torch.backend import TorchBackend

@@ -12,7 +12,7 @@ import pytest
 
 from hpcbal.checkpoint.weights import read_keras_file
 from hpcbal.errors import InputError
-from hpcbal.training.collective import LocalCollective
+from hpcbal.training.backend import LocalCollective
 from hpcbal.training.initial_weights import SourceLayer, initial_weights
 from hpcbal.training.keras.tensorflow_backend import TensorFlowBackend, TensorFlowReplica
 from hpcbal.training.step import train_step

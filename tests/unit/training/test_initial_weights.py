@@ -12,7 +12,7 @@ from hpcbal.training.initial_weights import (
     initial_weights,
     layers_of_checkpoint,
 )
-from hpcbal.training.layers import is_meant, layers_by_name
+from hpcbal.training.weights import is_meant, layers_by_name
 
 OWN = {
     "weights/net/stem/kernel": np.zeros((2, 3), np.float32),

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from hpcbal.errors import InputError, UserCodeError
-from hpcbal.training.collective import LocalCollective
+from hpcbal.training.backend import LocalCollective
 from hpcbal.training.groups import GroupFailed
 from hpcbal.training.keras.tensorflow_backend import TensorFlowBackend
 from hpcbal.training.step import evaluate_step, train_step

@@ -11,8 +11,7 @@ import pytest
 from loopback import LoopbackGroupComm, Meeting
 from loopback_groups import LoopbackCollective, LoopbackGroups, LoopbackHub
 
-from hpcbal.training.backend import Contribution, Replica, Sums
-from hpcbal.training.collective import GradientCollective
+from hpcbal.training.backend import Contribution, GradientCollective, Replica, Sums
 from hpcbal.training.groups import DETAIL_BYTES, GroupFailed, NonFiniteError, agree, share_state
 from hpcbal.training.step import reduce_step
 
@@ -79,7 +78,7 @@ def test_the_masters_weights_are_sent_only_if_ranks_differ() -> None:
     replicas = [Weights([1.0, 2.0]), Weights([1.0, 2.0]), Weights([5.0, 6.0])]
 
     def share(comm: LoopbackGroupComm) -> list[bool]:
-        replica = cast(Replica, replicas[comm.rank])
+        replica = cast("Replica", replicas[comm.rank])
         return [share_state(comm, replica), share_state(comm, replica)]
 
     assert in_group(3, share) == [[True, False]] * 3
@@ -93,7 +92,7 @@ def test_weights_that_do_not_fit_one_rank_fail_the_group() -> None:
 
     def share(comm: LoopbackGroupComm) -> str:
         with pytest.raises(GroupFailed, match="the layers differ") as failed:
-            share_state(comm, cast(Replica, replicas[comm.rank]))
+            share_state(comm, cast("Replica", replicas[comm.rank]))
         return failed.value.cause
 
     assert in_group(2, share) == ["error", "error"]

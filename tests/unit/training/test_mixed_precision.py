@@ -11,7 +11,7 @@ import pytest
 
 from hpcbal.training.groups import NonFiniteError
 from hpcbal.training.keras.tensorflow_backend import TensorFlowBackend
-from hpcbal.training.scaling import FIRST_SCALE, GROW_AFTER
+from hpcbal.training.objective import FIRST_SCALE, GROW_AFTER
 
 Make = Callable[..., Any]
 LINEAR, NORMALISED = "training_models:linear", "training_models:normalised"

@@ -12,8 +12,7 @@ import pytest
 from hpcbal.config.schema.dnn import DnnConfig
 from hpcbal.data.spec import LabelSpec, SampleSpec
 from hpcbal.errors import InputError
-from hpcbal.training.backend import Contribution, Replica, Sums
-from hpcbal.training.collective import LocalCollective
+from hpcbal.training.backend import Contribution, LocalCollective, Replica, Sums
 from hpcbal.training.keras.plain_model import write_model
 from hpcbal.training.keras.tensorflow_backend import TensorFlowBackend
 from hpcbal.training.step import train_step

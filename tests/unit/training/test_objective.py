@@ -18,7 +18,7 @@ from hpcbal.data.spec import LabelSpec
 from hpcbal.errors import InputError
 from hpcbal.events.history import KERAS_METRICS
 from hpcbal.training.backend import Sums
-from hpcbal.training.keras.metric_states import KerasMetric
+from hpcbal.training.keras.objective import KerasMetric
 from hpcbal.training.keras.tensorflow_backend import TensorFlowBackend
 
 Make = Callable[..., Any]

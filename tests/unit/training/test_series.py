@@ -12,9 +12,9 @@ import pytest
 
 from hpcbal.dataplane.reader import Batch
 from hpcbal.errors import InputError
-from hpcbal.training.collective import LocalCollective
+from hpcbal.training.backend import LocalCollective
 from hpcbal.training.keras.tensorflow_backend import TensorFlowBackend
-from hpcbal.training.padding import LENGTHS_PER_OCTAVE, padded, padded_length, varying_axes
+from hpcbal.training.rank_share import LENGTHS_PER_OCTAVE, padded, padded_length, varying_axes
 from hpcbal.training.step import evaluate_step, train_step
 
 Make = Callable[..., Any]

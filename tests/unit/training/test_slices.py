@@ -13,11 +13,10 @@ import torch_modules
 
 from hpcbal.dataplane.reader import Batch
 from hpcbal.errors import InputError
-from hpcbal.training.backend import Sums
-from hpcbal.training.collective import LocalCollective
+from hpcbal.training.backend import LocalCollective, Sums
 from hpcbal.training.groups import GroupFailed
 from hpcbal.training.keras.tensorflow_backend import TensorFlowBackend
-from hpcbal.training.slices import slices_of
+from hpcbal.training.rank_share import slices_of
 from hpcbal.training.step import train_step
 from hpcbal.training.torch.backend import TorchBackend
 

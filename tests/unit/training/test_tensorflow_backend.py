@@ -12,7 +12,7 @@ import tensorflow as tf
 
 from hpcbal.config import DnnConfig
 from hpcbal.errors import CheckpointError, InputError
-from hpcbal.training.collective import LocalCollective
+from hpcbal.training.backend import LocalCollective
 from hpcbal.training.groups import GroupFailed, NonFiniteError
 from hpcbal.training.keras.tensorflow_backend import TensorFlowBackend
 from hpcbal.training.keras.trainable import make_optimizer

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from hpcbal.training import timing
+from hpcbal.training import committee
 
 
 def test_load_that_slows_both_calls_changes_no_ratio(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -20,5 +20,5 @@ def test_load_that_slows_both_calls_changes_no_ratio(monkeypatch: pytest.MonkeyP
 
         return call
 
-    monkeypatch.setattr(timing.time, "perf_counter", lambda: now_s)
-    assert timing.times_as_long(taking(0.03), taking(0.01)) == pytest.approx(3.0)
+    monkeypatch.setattr(committee.time, "perf_counter", lambda: now_s)
+    assert committee.times_as_long(taking(0.03), taking(0.01)) == pytest.approx(3.0)

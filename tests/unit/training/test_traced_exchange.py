@@ -12,7 +12,7 @@ from mpi4py import MPI
 
 from hpcbal.errors import InputError
 from hpcbal.models.sync_batch_norm import SyncBatchNormalization, summing_with
-from hpcbal.training.collective import LocalCollective
+from hpcbal.training.backend import LocalCollective
 from hpcbal.training.keras.tensorflow_backend import TensorFlowBackend
 from hpcbal.training.keras.traced_step import TracedExchange
 from hpcbal.training.step import train_step

@@ -11,7 +11,7 @@ import pytest
 from hpcbal.config import EnsembleConfig, load_config
 from hpcbal.data import PreprocessedSamples, open_source
 from hpcbal.dataplane.reader import Batch
-from hpcbal.training.collective import LocalCollective
+from hpcbal.training.backend import LocalCollective
 from hpcbal.training.keras.tensorflow_backend import TensorFlowBackend
 from hpcbal.training.step import evaluate_step, train_step
 

@@ -16,7 +16,7 @@ from hpcbal.policies.batching import split_evenly
 from hpcbal.policies.selection import StepShares
 from hpcbal.runtime.balance.dealing import Dealer, make_dealer
 from hpcbal.training.groups import GroupFailed
-from hpcbal.training.padding import padded_length
+from hpcbal.training.rank_share import padded_length
 
 
 def dealt(

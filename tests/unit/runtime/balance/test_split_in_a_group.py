@@ -60,7 +60,7 @@ class _Room:
 
 
 class ThreadCollective:
-    """The collective of one thread's rank; see `hpcbal.training.collective.GradientCollective`."""
+    """The collective of one thread's rank; see `hpcbal.training.backend.GradientCollective`."""
 
     def __init__(self, room: _Room, rank: int, size: int, *, meets: bool) -> None:
         self.rank, self.size, self.meets = rank, size, meets
@@ -170,12 +170,12 @@ def shares_in_a_group(
     def train(collective: ThreadCollective) -> list[tuple[int, ...]]:
         split = DecidedSplit("a", policy, BATCH_SIZE, collective, deals_work=deals_work)
         split.start()
-        batches = StreamBatches(SPEC, cast(StreamReader, Positions()), BATCH_SIZE, collective.rank, split)
+        batches = StreamBatches(SPEC, cast("StreamReader", Positions()), BATCH_SIZE, collective.rank, split)
         feeder = Feeder(SPEC, batches, BATCH_SIZE, None, poll=lambda: None)
         seen = []
         for step in feeder.steps(0, 0):
             if step.training:
-                train_balanced(cast(Replica, NoNetwork(split)), step, batches, collective)
+                train_balanced(cast("Replica", NoNetwork(split)), step, batches, collective)
                 seen.append(step.shares.counts)
         split.machine.check_invariants()
         split.close()
@@ -239,7 +239,7 @@ def test_a_decision_that_fails_on_the_master_ends_balancing_on_all_ranks(
     broken = SimpleNamespace(
         start=policy.start, decide=failing, cadence=policy.cadence, learns_from_any_split=True
     )
-    by_rank = shares_in_a_group(cast(Any, broken), meets=True, monkeypatch=monkeypatch)
+    by_rank = shares_in_a_group(cast("Any", broken), meets=True, monkeypatch=monkeypatch)
     assert all(seen == by_rank[0] for seen in by_rank)
     assert len(set(by_rank[0][5:39])) == 1
     assert caplog.text.count("balancing stops and the shares stay as they are: ValueError('singular')") == 1

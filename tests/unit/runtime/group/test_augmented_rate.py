@@ -15,8 +15,7 @@ from hpcbal.policies.selection import StepShares
 from hpcbal.runtime.balance.balancer import EvenSplit
 from hpcbal.runtime.balance.step import Step
 from hpcbal.runtime.group.epoch import EpochSums, PassResult, PassRunner
-from hpcbal.training.backend import Sums
-from hpcbal.training.collective import LocalCollective
+from hpcbal.training.backend import LocalCollective, Sums
 
 
 def run_pass(augment_s: float) -> PassResult:
@@ -32,15 +31,15 @@ def run_pass(augment_s: float) -> PassResult:
         broken=None, num_states=0, exchange=None, train_alone=lambda batch: Sums(0.0, len(batch.ids))
     )
     return PassRunner(
-        cast(Any, SimpleNamespace(wait_s=0.0, steps=steps)),
-        cast(Any, SimpleNamespace(balancer=EvenSplit(1), step_performed=lambda: None)),
+        cast("Any", SimpleNamespace(wait_s=0.0, steps=steps)),
+        cast("Any", SimpleNamespace(balancer=EvenSplit(1), step_performed=lambda: None)),
         8,
         0.0,
-        cast(Any, replica),
+        cast("Any", replica),
         LocalCollective(),
         suspended=lambda: False,
         between_steps=lambda position: None,
-        trace=lambda index: cast(Any, SimpleNamespace(step=lambda *times: None, end=lambda: None)),
+        trace=lambda index: cast("Any", SimpleNamespace(step=lambda *times: None, end=lambda: None)),
     ).run(Position(0), EpochSums())
 
 

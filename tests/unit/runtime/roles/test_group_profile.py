@@ -17,8 +17,7 @@ from hpcbal.runtime.group.member import GroupMember
 from hpcbal.runtime.roles import group_profile
 from hpcbal.runtime.roles.group_profile import GroupProfile
 from hpcbal.telemetry.streams.slices import SliceRecorder
-from hpcbal.training.backend import Sums
-from hpcbal.training.collective import LocalCollective
+from hpcbal.training.backend import LocalCollective, Sums
 
 BATCH_SIZE = 4
 SPEC = StreamSpec(10, 10, 5, SampleSpec.of((2,), "float64"), LabelSpec(), ring_bytes=2**16)
@@ -127,7 +126,7 @@ def profile(
         failure_for_people=lambda error: error,
         world_rank=lambda error: 0,
     )
-    GroupProfile(cast(GroupMember, member), cast(StreamReader, reader), serial=1, wave=wave).run()
+    GroupProfile(cast("GroupMember", member), cast("StreamReader", reader), serial=1, wave=wave).run()
     assert reader.ended
     assert wave.left == 1
     return reader, replica, reported

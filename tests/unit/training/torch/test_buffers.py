@@ -13,12 +13,12 @@ import torch_buffers
 
 from hpcbal.config.schema.objective import LossConfig
 from hpcbal.errors import InputError, UserCodeError
-from hpcbal.training.collective import LocalCollective
+from hpcbal.training.backend import LocalCollective
 from hpcbal.training.initial_weights import initial_weights, layers_of_checkpoint
-from hpcbal.training.layers import layers_by_name
 from hpcbal.training.step import train_step
 from hpcbal.training.torch.backend import TorchBackend
 from hpcbal.training.torch.files import read_state_dict
+from hpcbal.training.weights import layers_by_name
 
 Make = Callable[..., Any]
 

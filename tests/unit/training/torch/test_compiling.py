@@ -17,7 +17,7 @@ from hpcbal import env
 from hpcbal.config import load_config
 from hpcbal.config.schema.objective import LossConfig
 from hpcbal.errors import ConfigError, InputError
-from hpcbal.training.collective import LocalCollective
+from hpcbal.training.backend import LocalCollective
 from hpcbal.training.step import train_step
 from hpcbal.training.torch import compiling
 from hpcbal.training.torch.backend import TorchBackend

@@ -14,7 +14,7 @@ from hpcbal.config import load_config
 from hpcbal.config.schema.objective import LossConfig, MetricConfig, predicted_by
 from hpcbal.data.spec import LabelSpec
 from hpcbal.errors import ConfigError, InputError, UserCodeError
-from hpcbal.training.collective import LocalCollective
+from hpcbal.training.backend import LocalCollective
 from hpcbal.training.step import train_step
 from hpcbal.training.torch.backend import TorchBackend
 

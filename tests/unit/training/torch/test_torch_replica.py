@@ -16,7 +16,7 @@ from loopback_groups import LoopbackCollective
 
 from hpcbal.data.arrays import Affine
 from hpcbal.errors import CheckpointError
-from hpcbal.training.collective import LocalCollective
+from hpcbal.training.backend import LocalCollective
 from hpcbal.training.groups import GroupFailed, NonFiniteError
 from hpcbal.training.step import evaluate_step, train_step
 from hpcbal.training.torch.backend import TorchBackend

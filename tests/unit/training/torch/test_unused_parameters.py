@@ -11,7 +11,7 @@ import torch
 import torch_modules
 
 from hpcbal.errors import CheckpointError
-from hpcbal.training.collective import LocalCollective
+from hpcbal.training.backend import LocalCollective
 from hpcbal.training.step import train_step
 from hpcbal.training.torch.backend import TorchBackend
 

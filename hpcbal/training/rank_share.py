@@ -1,4 +1,4 @@
-"""Pad the samples of one rank's share to one length, with a mask of what is real.
+"""Arrange the samples of one rank's share: padded to one length, with channels first, or in slices.
 
 Lengths are rounded up to a few per octave, so that the same shapes come again: libraries such as oneDNN and
 cuDNN prepare kernels for each new shape, which may take as long as the step itself. A limit of work cuts the
@@ -8,12 +8,24 @@ lengths: where sizes are lengths, there is then at most one more length for each
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
 from hpcbal.data.arrays import aligned_empty
+from hpcbal.training.backend import Batch
 from hpcbal.training.weights import Array
+
+IMAGE_RANK = 3
+"""Axes of an image: (height, width, channels) in the data plane, (channels, height, width) in a module."""
+
+
+def module_shape(shape: Sequence[int | None]) -> tuple[int | None, ...]:
+    """The shape of one sample as a module of PyTorch gets it: images have their channels first."""
+    sample = tuple(shape)
+    return (sample[-1], *sample[:-1]) if len(sample) == IMAGE_RANK else sample
+
 
 LENGTHS_PER_OCTAVE = 8
 """Padded lengths between n and 2 n; they are at most 1/8 longer than the longest sample."""
@@ -66,3 +78,39 @@ def padded(
         x[(i, *map(slice, sample.shape))] = sample
         mask[(i, *(slice(sample.shape[axis]) for axis in axes))] = True
     return x, mask
+
+
+@dataclass(frozen=True, slots=True)
+class _Slice:
+    """Neighbours in a batch; see `hpcbal.training.backend.Batch`."""
+
+    ids: Array
+    x: Array | list[Array]
+    y: Array
+    work: float
+    padding_limit: float
+
+
+def slices_of(batch: Batch, number: int) -> Iterator[Batch]:
+    """Yield the samples of a batch in order, in slices whose sizes differ by at most one.
+
+    What the slices add to a step are the parts of a sum, as those of ranks are.
+
+    Args:
+        batch: at least one sample.
+        number: of slices, >= 1; no slice is empty, so a batch of fewer samples has fewer slices.
+    """
+    size = len(batch.ids)
+    number = min(number, size)
+    if number == 1:
+        yield batch
+        return
+    for index in range(number):
+        start, stop = index * size // number, (index + 1) * size // number
+        yield _Slice(
+            batch.ids[start:stop],
+            batch.x[start:stop],
+            batch.y[start:stop],
+            batch.work * (stop - start) / size,
+            batch.padding_limit,
+        )
