@@ -74,7 +74,7 @@ def run(
     words = [*changes(set), *options(output=output, log_level=log_level)]
     words += options(resume=resume, retry_failed=retry_failed)
     args = arguments_for("run", config, words)
-    from hpcbal.cli.start import request_of
+    from hpcbal.cli.run import request_of
     from hpcbal.config import load_config
     from hpcbal.config.source.given import GivenConfig
     from hpcbal.runtime.handoff.launch_dir import output_of

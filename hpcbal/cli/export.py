@@ -1,4 +1,4 @@
-"""`hpcbal export`: write a trained DNN in a format that loads without hpcbal."""
+"""`hpcbal export` and `export-tracking`: write a trained DNN, or a run for trackers of experiments."""
 
 from __future__ import annotations
 
@@ -144,4 +144,37 @@ def _export_job(args: argparse.Namespace, config: ParamServerConfig | JobsConfig
     seed = config.seed if job.seed is None else job.seed
     trained = export_job(job, name, seed, args.directory, args.to, force=args.force)
     print_text(f"{args.to}: {job.app} after {count_text(trained.epochs, 'epoch')}")
+    return 0
+
+
+def add_tracking_parser(verbs: Subparsers) -> None:
+    """Add the verb to the program's parser."""
+    parser = verbs.add_parser(
+        "export-tracking",
+        help="write a run for MLflow or Weights & Biases",
+        description="Write settings, metrics of each epoch, state and paths of every DNN of a run into a "
+        "local directory of MLflow, or as offline runs of Weights & Biases. Nothing is sent.",
+    )
+    parser.add_argument("directory", type=Path, metavar="DIR", help="output directory of a run")
+    parser.add_argument("--to", required=True, choices=("mlflow", "wandb-offline"), help="for which of them")
+    parser.add_argument(
+        "--into",
+        type=Path,
+        metavar="PATH",
+        help="the directory of MLflow or Weights & Biases, which may hold other runs (default: "
+        "DIR/tracking/mlflow or DIR/tracking/wandb)",
+    )
+    parser.set_defaults(function=track)
+
+
+def track(args: argparse.Namespace) -> int:
+    """Export, and say how the result is shown."""
+    from hpcbal.export.tracking import export_tracking
+
+    place = export_tracking(args.directory, args.to, args.into)
+    print_text(f"written: {place}")
+    if args.to == "mlflow":
+        print_text(f"show it: MLFLOW_ALLOW_FILE_STORE=true mlflow ui --backend-store-uri {place}")
+    else:
+        print_text(f"upload it: wandb sync {place}/wandb/offline-run-*")
     return 0

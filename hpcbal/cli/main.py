@@ -11,24 +11,19 @@ from hpcbal import __version__
 from hpcbal.cli import (
     add,
     cancel,
-    compare,
     doctor,
     evaluate,
     export,
-    export_tracking,
     forecast,
     launcher,
     plan,
-    profile,
     report,
     resize,
     run,
-    schema,
     simulate,
     status,
     stop,
     submit,
-    submit_job,
     validate,
     watch,
 )
@@ -37,28 +32,28 @@ from hpcbal.errors import INTERRUPTED, ConfigError, ExitCode, HpcbalError, Input
 from hpcbal.processes import say
 
 _VERBS = (
-    run,
-    validate,
-    plan,
-    simulate,
-    forecast,
-    profile,
-    submit,
-    status,
-    watch,
-    cancel,
-    add,
-    stop,
-    resize,
-    submit_job,
-    report,
-    compare,
-    evaluate,
-    export,
-    export_tracking,
-    schema,
-    doctor,
-    launcher,
+    run.add_parser,
+    validate.add_parser,
+    plan.add_parser,
+    simulate.add_parser,
+    forecast.add_parser,
+    run.add_profile_parser,
+    submit.add_parser,
+    status.add_parser,
+    watch.add_parser,
+    cancel.add_parser,
+    add.add_parser,
+    stop.add_parser,
+    resize.add_parser,
+    add.add_job_parser,
+    report.add_parser,
+    report.add_compare_parser,
+    evaluate.add_parser,
+    export.add_parser,
+    export.add_tracking_parser,
+    validate.add_schema_parser,
+    doctor.add_parser,
+    launcher.add_parser,
 )
 _EPILOG = """\
 exit codes: 0 done, 1 internal error, 2 wrong input, 3 finished but some DNNs or jobs failed,
@@ -98,8 +93,8 @@ def build_parser(
     )
     parser.add_argument("--version", action="version", version=f"hpcbal {__version__}")
     verbs = parser.add_subparsers(title="verbs", dest="verb", metavar="VERB", required=True)
-    for verb in _VERBS:
-        verb.add_parser(verbs)
+    for add_verb in _VERBS:
+        add_verb(verbs)
     return parser
 
 

@@ -1,4 +1,4 @@
-"""`hpcbal report`: one page about a run, to pass around, made from its files alone."""
+"""`hpcbal report` and `hpcbal compare`: one page about a run, or runs side by side, from files alone."""
 
 from __future__ import annotations
 
@@ -104,3 +104,42 @@ def _read(args: argparse.Namespace, warn: Callable[[str], None]) -> ReportData:
     if data.problem:
         warn(data.problem)
     return data
+
+
+def add_compare_parser(verbs: Subparsers) -> None:
+    """Add the verb to the program's parser."""
+    parser = verbs.add_parser(
+        "compare",
+        help="show runs side by side",
+        description="Show runs side by side, in whatever state they are: best and last values of their DNNs, "
+        "epochs, time, slot-hours, and the settings that differ.",
+    )
+    parser.add_argument("directories", type=Path, nargs="+", metavar="DIR", help="output directories of runs")
+    parser.add_argument(
+        "--metric", metavar="NAME", help="compare DNNs by this metric (default: what their stop rule watches)"
+    )
+    parser.add_argument("--html", type=Path, metavar="FILE", help="also write the comparison as one page")
+    add_json(parser)
+    parser.set_defaults(function=compare)
+
+
+def compare(args: argparse.Namespace) -> int:
+    """Print the tables, or JSON; write the page."""
+    from hpcbal.report.comparing.reading import read_comparison
+    from hpcbal.report.comparing.text import render_comparison
+    from hpcbal.telemetry.files.atomic_file import to_jsonable
+
+    comparison = read_comparison(args.directories, args.metric)
+    for problem in comparison.problems:
+        print_warning(problem)
+    if args.html is not None:
+        from hpcbal.report.page.page import write_comparison_page
+
+        write_comparison_page(comparison, args.html)
+    if args.json:
+        print_json(to_jsonable(comparison))
+        return 0
+    print_text(render_comparison(comparison).rstrip("\n"))
+    if args.html is not None:
+        print_text(f"\npage: {args.html}")
+    return 0

@@ -1,4 +1,4 @@
-"""`hpcbal validate`: check a configuration and report everything that is wrong."""
+"""`hpcbal validate`: check a configuration, and report all that is wrong; `hpcbal schema`: its schema."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from hpcbal.cli.options import (
     writing_stdout,
 )
 from hpcbal.garbage import without_garbage_collection
-from hpcbal.kinds import KINDS
+from hpcbal.kinds import DEFAULT_KIND, KINDS
 
 
 def add_parser(verbs: Subparsers) -> None:
@@ -67,3 +67,25 @@ def run(args: argparse.Namespace) -> int:
         later = f" and {num_open} to be proposed" if num_open else ""
         print_text(f"{args.config}: valid, {jobs}{later}, output in {config.output.dir}")
     return int(ExitCode.DONE)
+
+
+def add_schema_parser(verbs: Subparsers) -> None:
+    """Add the verb to the program's parser."""
+    parser = verbs.add_parser(
+        "schema",
+        help="print the JSON schema of a configuration",
+        description="Print the JSON schema of a configuration, for editors that complete and check keys.",
+    )
+    parser.add_argument(
+        "--kind",
+        choices=tuple(KINDS),
+        default=DEFAULT_KIND,
+        help=f"kind of the run (default: {DEFAULT_KIND})",
+    )
+    parser.set_defaults(function=print_schema)
+
+
+def print_schema(args: argparse.Namespace) -> int:
+    """Print the schema."""
+    print_json(KINDS[args.kind].file.json_schema())
+    return 0
