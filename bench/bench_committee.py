@@ -52,7 +52,7 @@ from hpcbal.cluster.layout import Cluster, Node
 from hpcbal.config import EnsembleConfig, load_config
 from hpcbal.config.scheduling import settings_of, specs_of
 from hpcbal.control import DnnSpec, Ensemble, ScheduleSettings, StopRule
-from hpcbal.data.datasets.fashion_mnist import DEBIAN_PATH
+from hpcbal.data.datasets.small_sets import DEBIAN_PATH
 from hpcbal.ensembling import WatchedItems, decoded, encoded, greedy_selection, log_loss_of_mean
 from hpcbal.errors import ExitCode
 from hpcbal.events.ensemble import EpochDone, Event, LeaveRound, Started

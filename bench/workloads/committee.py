@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from hpcbal.data.datasets.fashion_mnist import DEBIAN_PATH
+from hpcbal.data.datasets.small_sets import DEBIAN_PATH
 
 NUM_DNNS, MAX_EPOCHS = 27, 18
 SETS = ("digits", "fashion")

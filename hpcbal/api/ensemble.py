@@ -14,8 +14,7 @@ from numpy.typing import NDArray
 from hpcbal.api.verbs import of_python, warn
 from hpcbal.cluster.devices import granted_gpus
 from hpcbal.config.schema.objective import predicted_by
-from hpcbal.data.evaluation import SampleSet, open_sample_set, whole_set
-from hpcbal.data.given_samples import GivenSamples
+from hpcbal.data.evaluation import GivenSamples, SampleSet, open_sample_set, whole_set
 from hpcbal.data.held_out import of_same_kind
 from hpcbal.data.labels import class_names
 from hpcbal.data.source import PreprocessedSamples, open_source

@@ -1,11 +1,11 @@
-"""Datasets: numbered samples with labels, each readable on its own; samples that cannot be used."""
+"""Datasets: numbered samples with labels, each readable on its own; and samples that are held or kept."""
 
 from __future__ import annotations
 
 import inspect
 import math
 import reprlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -389,3 +389,116 @@ def kind_of(value: object) -> str:
     if isinstance(value, tuple | list):
         return f"a {type(value).__name__} of length {len(value)}"
     return f"a value of type {type(value).__name__}"
+
+
+class HeldSamples:
+    """A dataset that holds only some of its samples; samples are added and removed.
+
+    Attributes:
+        num_classes, sample_spec, label_spec: those of the dataset that the samples come from.
+        num_bytes: bytes of the held samples.
+    """
+
+    def __init__(self, like: Dataset) -> None:
+        """Start without samples; `like` is not kept."""
+        self.num_classes: int = like.num_classes
+        assert not isinstance(like.sample_spec, Mapping), "named arrays are refused where parts are held"
+        self.sample_spec: SampleSpec | None = like.sample_spec
+        self.label_spec: LabelSpec = like.label_spec
+        self.num_bytes = 0
+        self._length = len(like)
+        self._samples: dict[int, tuple[RawSample, NDArray[Any]]] = {}
+
+    def __len__(self) -> int:
+        """Samples of the whole dataset, held or not: all ids are below this."""
+        return self._length
+
+    def __contains__(self, sample_id: int) -> bool:
+        return sample_id in self._samples
+
+    @property
+    def ids(self) -> NDArray[np.int64]:
+        """Ids of the held samples, ascending."""
+        return np.array(sorted(self._samples), np.int64)
+
+    def put(self, sample_id: int, raw: RawSample, label: Any) -> None:
+        """Hold a sample; arrays are copied, so that no larger buffer stays in memory with them."""
+        self.drop(sample_id)
+        kept = raw.copy() if isinstance(raw, np.ndarray) else bytes(raw)
+        self._samples[sample_id] = (kept, np.array(label, self.label_spec.dtype))
+        self.num_bytes += num_bytes_of(kept)
+
+    def drop(self, sample_id: int) -> None:
+        """Stop holding a sample; does nothing if it was not held."""
+        held = self._samples.pop(sample_id, None)
+        if held is not None:
+            self.num_bytes -= num_bytes_of(held[0])
+
+    def read(self, sample_id: int) -> tuple[RawSample, NDArray[Any]]:
+        """Return a held sample and its label.
+
+        Raises:
+            HpcbalError: if another worker holds it.
+        """
+        try:
+            return self._samples[sample_id]
+        except KeyError:
+            raise HpcbalError(f"sample {sample_id} was read, but this worker does not hold it") from None
+
+    def describe(self, sample_id: int) -> str:
+        """Return the sample's id; files and rows are known only to the dataset that it came from."""
+        return f"sample {sample_id}"
+
+
+def num_bytes_of(raw: RawSample) -> int:
+    """Bytes of a sample as the dataset returned it."""
+    return raw.nbytes if isinstance(raw, np.ndarray) else len(raw)
+
+
+class KeptSamples(Protocol):
+    """Where samples and labels can be kept before the first random operation, by id."""
+
+    def get(self, sample_id: int) -> tuple[NDArray[Any], NDArray[Any]] | None:
+        """Return a sample and its label, which cannot be written to; None if they are not there."""
+
+    def copy(self, ids: NDArray[np.int64], samples: NDArray[Any], labels: NDArray[Any]) -> bool:
+        """Copy samples and labels into arrays, if all are there; return whether they are."""
+
+    def put(self, sample_id: int, sample: NDArray[Any], label: NDArray[Any]) -> None:
+        """Keep copies of a sample and its label, if there is room for them and they are not there yet."""
+
+    def ask(self, ids: Iterable[int]) -> None:
+        """Say which samples this process needs next: those of other nodes may begin to come."""
+
+    def is_coming(self, sample_id: int) -> bool:
+        """Whether a sample may still come from another node."""
+
+    def settle(self) -> None:
+        """Say that nothing that was asked for is needed any more."""
+
+    def claim(self, sample_id: int) -> bool:
+        """Say that this process makes a sample that is not there; False if another one is making it now."""
+
+    def is_claimed(self, sample_id: int) -> bool:
+        """Whether some process is making a sample now."""
+
+    def give_up(self, sample_id: int) -> None:
+        """Take back the claim of a sample that cannot be made."""
+
+    @property
+    def num_hits(self) -> int:
+        """Samples that this process has found, so far."""
+
+    @property
+    def num_fetched(self) -> int:
+        """How many of these came from other nodes."""
+
+    @property
+    def is_full(self) -> bool:
+        """Whether this process adds no more samples."""
+
+    def is_missing(self, sample_id: int) -> bool:
+        """Whether a sample is neither there nor being made."""
+
+    def take_warning(self) -> str:
+        """Return what people should know about it, once; empty if there is nothing."""

@@ -16,8 +16,7 @@ from hpcbal.data.dataset import Dataset, RawSample, RawSpec, check_dataset
 from hpcbal.data.datasets.map_style import MapStyle
 from hpcbal.data.foreign import is_foreign
 from hpcbal.data.labels import Relabelled, class_labels, class_names, difference, in_words
-from hpcbal.data.named import NamedArrays, WithNamedLabels, is_named_pair
-from hpcbal.data.named_items import NamedItems, has_named_items
+from hpcbal.data.named import NamedArrays, NamedItems, WithNamedLabels, has_named_items, is_named_pair
 from hpcbal.data.sizes import declared_sizes, declared_weights
 from hpcbal.data.spec import SampleSpec
 from hpcbal.errors import DataError, HpcbalError, UserCodeError
@@ -41,7 +40,7 @@ def open_dataset(path: str, args: Mapping[str, Any], key: str = "data.dataset") 
         InputError: if nothing exists at the import path.
         UserCodeError: if the module or the callable raises.
     """
-    return cast(Dataset, _made(path, args, key, lambda found: _as_dataset(found, path, key)))
+    return cast("Dataset", _made(path, args, key, lambda found: _as_dataset(found, path, key)))
 
 
 def open_items(path: str, args: Mapping[str, Any], key: str) -> Any:
@@ -171,7 +170,7 @@ def _with_classes_of(trained: Dataset, dataset: Dataset, shown: str) -> Dataset:
         )
     matched: Any = copy.copy(dataset)
     matched.num_classes = ours
-    return cast(Dataset, matched)
+    return cast("Dataset", matched)
 
 
 def _check_kinds(dataset: Dataset, trained: Dataset, shown: str) -> None:
@@ -299,7 +298,7 @@ class WithOwnValidation:
 def _larger(one: RawSpec, other: RawSpec) -> RawSpec:
     """The spec of the same shape and type with the larger bound; no bound is the largest."""
     if isinstance(one, Mapping) and isinstance(other, Mapping):
-        return {name: cast(SampleSpec | None, _larger(spec, other[name])) for name, spec in one.items()}
+        return {name: cast("SampleSpec | None", _larger(spec, other[name])) for name, spec in one.items()}
     assert not isinstance(one, Mapping)
     assert not isinstance(other, Mapping)
     if one is None or other is None:

@@ -20,6 +20,7 @@ from hpcbal.data.dataset import (
     AnySample,
     BadSample,
     Dataset,
+    KeptSamples,
     Promises,
     RawSample,
     UnusableSampleError,
@@ -27,12 +28,10 @@ from hpcbal.data.dataset import (
     evenly,
     is_finite,
 )
-from hpcbal.data.kept import KeptSamples
 from hpcbal.data.labels import check_classes, class_labels, doubts_about
-from hpcbal.data.mixing import Mixing, Sample
 from hpcbal.data.named import has_names
 from hpcbal.data.operations import MixingOperation, Operation
-from hpcbal.data.pipeline import SampleStreams, build_operations
+from hpcbal.data.pipeline import Mixing, Sample, SampleStreams, build_operations
 from hpcbal.data.pipelines import Pipelines
 from hpcbal.data.sizes import RANDOM_ORDER, SizeOrder, declared_sizes, declared_weights
 from hpcbal.data.spec import LabelSpec, SampleSpec

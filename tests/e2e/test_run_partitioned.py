@@ -92,7 +92,7 @@ Points.read, HeldSamples.put, HeldSamples.drop = logged_read, logged_put, logged
 
 def log_ids(lab) -> None:
     """Let every rank write down which samples it reads, and which come into its memory and leave it."""
-    toys, imported = lab.folder / "toys.py", "from hpcbal.data.held_samples import HeldSamples\n"
+    toys, imported = lab.folder / "toys.py", "from hpcbal.data.dataset import HeldSamples\n"
     toys.write_text(imported + toys.read_text(encoding="utf-8") + LEDGER_OF_IDS, encoding="utf-8")
 
 

@@ -12,7 +12,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from hpcbal.data.dataset import RawSample, UnusableSampleError, check_length, evenly
+from hpcbal.data.dataset import RawSample, UnusableSampleError, check_length, evenly, num_bytes_of
 from hpcbal.data.foreign import (
     Pair,
     as_items,
@@ -21,7 +21,6 @@ from hpcbal.data.foreign import (
     known_labels,
     places_without_label,
 )
-from hpcbal.data.held_samples import num_bytes_of
 from hpcbal.data.items import (
     LAYOUTS,
     Columns,

@@ -14,8 +14,7 @@ from numpy.typing import NDArray
 from hpcbal.cluster.roles import SCHEDULER_RANK
 from hpcbal.comm.group_comm import GroupComm
 from hpcbal.data.content import shortened
-from hpcbal.data.dataset import BadSample
-from hpcbal.data.held_samples import HeldSamples
+from hpcbal.data.dataset import BadSample, HeldSamples
 from hpcbal.data.source import PreprocessedSamples, open_source
 from hpcbal.errors import DataError
 from hpcbal.policies.partitioning import (

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from hpcbal.comm.backoff import Backoff
 from hpcbal.comm.group_comm import GroupComm, PieceExchange
-from hpcbal.data.held_samples import HeldSamples
+from hpcbal.data.dataset import HeldSamples
 from hpcbal.dataplane.sample_transfer import SampleTransfer
 from hpcbal.errors import CheckpointError
 from hpcbal.policies.partitioning import (

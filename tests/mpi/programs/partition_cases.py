@@ -17,8 +17,7 @@ from mpi4py import MPI
 from hpcbal.comm.mpi import MpiGroupComm
 from hpcbal.config.schema.ensemble import BalanceConfig
 from hpcbal.data import PreprocessedSamples
-from hpcbal.data.dataset import RawSample
-from hpcbal.data.held_samples import HeldSamples
+from hpcbal.data.dataset import HeldSamples, RawSample
 from hpcbal.data.spec import LabelSpec, SampleSpec
 from hpcbal.dataplane import sample_transfer
 from hpcbal.dataplane.stream import StreamSpec
@@ -171,11 +170,11 @@ def make_loader(
     unused: Any = None
     context = RankContext(
         config=cast(
-            Any, SimpleNamespace(seed=SEED, data=data, balance=BalanceConfig(), stall_timeout_s=60.0)
+            "Any", SimpleNamespace(seed=SEED, data=data, balance=BalanceConfig(), stall_timeout_s=60.0)
         ),
         output=Path(),
         roles=unused,
-        channel=cast(Any, SimpleNamespace(rank=comm.rank, send=send)),
+        channel=cast("Any", SimpleNamespace(rank=comm.rank, send=send)),
         stop=StopFlag(),
         slices=SliceRecorder(0, enabled=False),
     )

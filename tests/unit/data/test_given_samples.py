@@ -14,7 +14,7 @@ from torch.utils.data import Subset, TensorDataset
 
 from hpcbal.data import LabelSpec, SampleSpec, map_style
 from hpcbal.data.dataset import UnusableSampleError
-from hpcbal.data.given_samples import GivenSamples
+from hpcbal.data.evaluation import GivenSamples
 from hpcbal.data.held_out import WithOwnValidation
 from hpcbal.errors import DataError
 

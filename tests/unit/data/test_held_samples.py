@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from hpcbal.data import PreprocessedSamples, digits
-from hpcbal.data.held_samples import HeldSamples
+from hpcbal.data.dataset import HeldSamples
 from hpcbal.errors import HpcbalError
 
 

@@ -18,7 +18,7 @@ from hpcbal.data.operations import (
     RandomFlip,
     Resize,
 )
-from hpcbal.data.operations.scaled_decoding import ScaledDecode
+from hpcbal.data.operations.decode import ScaledDecode
 from hpcbal.data.pipeline import Pipeline, build_operations
 from hpcbal.data.spec import SampleSpec
 from hpcbal.errors import ConfigError, DataError

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from hpcbal.data import Dataset, PreprocessedSamples, SampleSpec, digits, fashion_mnist
-from hpcbal.data.datasets.fashion_mnist import DEBIAN_PATH
+from hpcbal.data.datasets.small_sets import DEBIAN_PATH
 from hpcbal.errors import DataError
 
 

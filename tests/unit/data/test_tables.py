@@ -12,7 +12,7 @@ import pytest
 from numpy.typing import NDArray
 
 from hpcbal.data import LabelSpec, PreprocessedSamples, SampleSpec, map_style
-from hpcbal.data.tables import by_place, is_table
+from hpcbal.data.foreign import by_place, is_table
 from hpcbal.errors import DataError
 
 VALUES = np.random.default_rng(0).random((40, 3), np.float32)

@@ -13,7 +13,7 @@ import pytest
 
 from hpcbal.data import LabelSpec, SampleSpec
 from hpcbal.data.dataset import Dataset
-from hpcbal.data.unlabelled import open_unlabelled
+from hpcbal.data.evaluation import open_unlabelled
 from hpcbal.errors import DataError
 
 ARRAYS: Any = SimpleNamespace(

@@ -9,7 +9,7 @@ import pytest
 from loopback import LoopbackGroupComm, LoopbackPieces, Meeting
 
 from hpcbal.data import PreprocessedSamples, SampleSpec
-from hpcbal.data.held_samples import HeldSamples
+from hpcbal.data.dataset import HeldSamples
 from hpcbal.data.operations import Mixup
 from hpcbal.data.operations.base import Operation
 from hpcbal.data.spec import LabelSpec
