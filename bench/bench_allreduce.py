@@ -77,7 +77,7 @@ def measure(args: argparse.Namespace) -> None:
     """On each rank: time the ways in turns."""
     from mpi4py import MPI
 
-    from hpcbal.cluster.cores import Cores
+    from hpcbal.cluster.cgroup import Cores
     from hpcbal.training.backend import Contribution, Sums
     from hpcbal.training.collectives import COLLECTIVES, ChosenCollective, open_groups
     from hpcbal.training.devices import LocalSlots

@@ -25,7 +25,7 @@ import numpy as np
 from support.provenance import provenance
 from workloads.unequal import METHODS, Pass, Trial, Workers, lower_bound_s
 
-from hpcbal.policies.orders import sample_order
+from hpcbal.policies.folds import sample_order
 from hpcbal.policies.samples import (
     EpochQueues,
     Indicators,

@@ -45,8 +45,7 @@ from workloads.harmony_real import BANDWIDTH, JOBS, NUM_MACHINES, STEPS, file_of
 from hpcbal.config import JobsConfig, SharedJobConfig, load_config
 from hpcbal.paramserver.api import DataBlocks
 from hpcbal.paramserver.store.layout import Layout
-from hpcbal.paramserver.worker.job import JobSetup
-from hpcbal.paramserver.worker.loading import fill_first, first_data
+from hpcbal.paramserver.worker.loading import JobSetup, fill_first, first_data
 from hpcbal.policies.grouping import MemoryLimit
 from hpcbal.runtime.jobs.loading import Cut, LoadedJob, first_cut, load_job
 from hpcbal.runtime.jobs.needs import needs_of

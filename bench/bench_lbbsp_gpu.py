@@ -32,7 +32,7 @@ from support.provenance import provenance
 from hpcbal.policies.batching import BATCHING, BatchTask
 from hpcbal.policies.batching.min_max import split_min_max
 from hpcbal.policies.batching.time_curves import TimeCurves
-from hpcbal.simulator.virtual_group import VirtualGroup
+from hpcbal.simulator.step_pace import VirtualGroup
 
 FloatArray = npt.NDArray[np.float64]
 

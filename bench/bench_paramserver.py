@@ -300,7 +300,7 @@ def epoch(args: argparse.Namespace, comm: Any) -> dict[str, Any]:
     from hpcbal.paramserver.engine.executor import Executor
     from hpcbal.paramserver.engine.mpi_transport import MpiTransport
     from hpcbal.paramserver.store.layout import Layout
-    from hpcbal.paramserver.worker.job import JobSetup
+    from hpcbal.paramserver.worker.loading import JobSetup
 
     app = mlr()
     layout = Layout(app.tables(), [BLOCKS_PER_SERVER, 1])

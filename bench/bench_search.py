@@ -3,7 +3,7 @@
     python bench/bench_search.py --json search.json
 
 27 models of the digits, the first 8 drawn at random; 40 seeds. Proposals and their values are
-those of a run (`hpcbal.searching`, `hpcbal.ensembling.known`); the models are trained here, one after
+those of a run (`hpcbal.searching`, `hpcbal.ensembling.selection`); the models are trained here, one after
 another. A model is a ridge regression on random features of some pixels: it takes milliseconds, so that there
 can be many seeds. `--models networks` trains small networks with PyTorch instead, which takes a minute for a
 seed. A search sees a third (of networks: a quarter) of the samples. The committee is chosen greedily on
@@ -38,7 +38,7 @@ from support.provenance import provenance
 
 from hpcbal.config.schema.prune import OpenSearchConfig
 from hpcbal.ensembling import greedy_selection, log_loss_of_mean
-from hpcbal.ensembling.known import changes_by_each
+from hpcbal.ensembling.selection import changes_by_each
 from hpcbal.searching import Result, propose
 
 NUM_DNNS, NUM_FIRST, MAX_EPOCHS, BATCH_SIZE = 27, 8, 12, 32

@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 from support.plain_process import make_torch, samples, torch_step
 
-from hpcbal.cluster.cores import Cores
+from hpcbal.cluster.cgroup import Cores
 from hpcbal.config import DnnConfig, load_ensemble
 from hpcbal.config.checks.frameworks import framework_of
 from hpcbal.config.imports import load_object

@@ -12,7 +12,7 @@ from support.prophet import Prophet
 from hpcbal.policies.batching import BatchTask, split_evenly
 from hpcbal.policies.batching.min_max import level_work, split_min_max
 from hpcbal.policies.batching.time_curves import FloatArray, IntArray, TimeCurves
-from hpcbal.policies.orders import sample_order
+from hpcbal.policies.folds import sample_order
 from hpcbal.policies.samples import (
     EpochQueues,
     StepCost,

@@ -29,8 +29,7 @@ def run(args: argparse.Namespace) -> int:
     from hpcbal.control.states import TERMINAL
     from hpcbal.errors import InputError
     from hpcbal.kinds import ENSEMBLE
-    from hpcbal.runtime.handoff.stop_requests import StopRequests, ask_to_stop
-    from hpcbal.runtime.handoff.submissions import submissions_of
+    from hpcbal.runtime.handoff.submissions import StopRequests, ask_to_stop, submissions_of
     from hpcbal.telemetry.files.run_directory import RunDirectory
     from hpcbal.telemetry.views.kinds import jobs_of, kind_of
     from hpcbal.telemetry.views.read_status import read_status

@@ -8,7 +8,7 @@ from typing import cast
 
 from mpi4py import MPI
 
-from hpcbal.cluster.cores import Cores, num_usable
+from hpcbal.cluster.cgroup import Cores, num_usable
 from hpcbal.cluster.devices import visible_gpus
 from hpcbal.cluster.roles import RankInfo, Roles, assign_executors, assign_roles
 
@@ -21,10 +21,10 @@ def split_by_node(world: MPI.Comm, ranks_per_node: int | None) -> MPI.Intracomm:
     """
     shared = world.Split_type(MPI.COMM_TYPE_SHARED, key=world.rank)
     if ranks_per_node is None:
-        return cast(MPI.Intracomm, shared)
+        return cast("MPI.Intracomm", shared)
     try:
         cut = shared.Split(color=shared.rank // ranks_per_node, key=world.rank)
-        return cast(MPI.Intracomm, cut)
+        return cast("MPI.Intracomm", cut)
     finally:
         shared.Free()
 

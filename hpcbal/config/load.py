@@ -162,7 +162,7 @@ def join(file: YamlNode, run: EnsembleConfig, path: str) -> EnsembleConfig:
     merged = Draft(YamlNode(values, known.where, ""), draft.problems, draft.parts, draft.unknown_keys)
     only_new = YamlNode({**values, "dnns": new}, known.where, "")
     try:
-        return cast(EnsembleConfig, _checked(merged, kind, only_new))
+        return cast("EnsembleConfig", _checked(merged, kind, only_new))
     except ConfigError as error:
         raise ConfigError([_of_joined(problem, path) for problem in error.problems]) from error
 

@@ -15,10 +15,9 @@ from typing import TYPE_CHECKING
 
 from hpcbal.control.progress import ScheduleSettings, evaluate
 from hpcbal.control.pruning import prune_at_pass_end, prune_between_rounds
-from hpcbal.control.searching import ask
 from hpcbal.control.state import Dnn, Group
 from hpcbal.control.states import STATE_WHEN_SAVED, DnnState, Leaving, Phase
-from hpcbal.control.stopping import stop_at_pass_end, stop_waiting
+from hpcbal.control.stopping import ask, stop_at_pass_end, stop_waiting
 from hpcbal.events.ensemble import (
     EpochDone,
     GroupPlan,

@@ -29,10 +29,9 @@ from hpcbal.control.paradigms import needs_rates
 from hpcbal.control.profiling import measures_in_rounds, missing_jobs, next_wave, place_wave
 from hpcbal.control.progress import ScheduleSettings, check_monitored, evaluate
 from hpcbal.control.pruning import prune_at_pass_end, prune_between_rounds
-from hpcbal.control.searching import ask_for_round, ends_round
 from hpcbal.control.state import EnsembleState, Group
 from hpcbal.control.states import STATE_WHEN_SAVED, DnnState, Leaving, Phase
-from hpcbal.control.stopping import stop_at_pass_end, stop_waiting
+from hpcbal.control.stopping import ask_for_round, ends_round, stop_at_pass_end, stop_waiting
 from hpcbal.errors import InputError
 from hpcbal.events.ensemble import (
     WITHOUT_ROUNDS,

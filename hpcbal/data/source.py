@@ -37,8 +37,7 @@ from hpcbal.data.sizes import RANDOM_ORDER, SizeOrder, declared_sizes, declared_
 from hpcbal.data.spec import LabelSpec, SampleSpec
 from hpcbal.data.split import drawn_ids, ids_for_test, split_ids
 from hpcbal.errors import DataError, HpcbalError, PolicyError
-from hpcbal.policies.folds import deal_folds, in_folds
-from hpcbal.policies.orders import BalancedOrder, sample_order
+from hpcbal.policies.folds import BalancedOrder, deal_folds, in_folds, sample_order
 from hpcbal.policies.samples import order_in_windows
 from hpcbal.processes import leave_if_forked
 from hpcbal.user_code import is_ctrl_c, summary

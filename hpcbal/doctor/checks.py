@@ -7,7 +7,7 @@ import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from hpcbal.cluster.cores import Cores, num_usable
+from hpcbal.cluster.cgroup import Cores, num_usable
 from hpcbal.cluster.launch_line import MOST_RANKS_PER_CORE
 from hpcbal.cluster.started import BatchJob, Launcher
 from hpcbal.doctor.child import Answer

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from hpcbal.cluster.cores import Cores
+from hpcbal.cluster.cgroup import Cores
 from hpcbal.cluster.devices import granted_gpus, visible_gpus
 from hpcbal.cluster.started import batch_job, detect_launcher
 from hpcbal.cluster.walltime import end_of_job

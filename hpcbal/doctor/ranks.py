@@ -14,7 +14,7 @@ from typing import cast
 
 from mpi4py import MPI
 
-from hpcbal.cluster.cores import Cores
+from hpcbal.cluster.cgroup import Cores
 from hpcbal.cluster.devices import visible_gpus
 from hpcbal.comm.collectives import patient_allgather, patient_barrier, patient_broadcast, patient_gather
 from hpcbal.doctor import checks
@@ -174,7 +174,7 @@ def _clocks(world: MPI.Intracomm, leaders: list[int], host: str) -> list[Finding
             for _ in range(NUM_PINGS):
                 before_s = time.time()
                 world.send(None, dest=peer, tag=1)
-                theirs_s, name = cast(tuple[float, str], world.recv(source=peer, tag=1))
+                theirs_s, name = cast("tuple[float, str]", world.recv(source=peer, tag=1))
                 after_s = time.time()
                 way = (after_s - before_s, theirs_s - (before_s + after_s) / 2.0)
                 best = way if best is None else min(best, way)

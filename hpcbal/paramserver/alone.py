@@ -31,8 +31,7 @@ from hpcbal.paramserver.master import messages
 from hpcbal.paramserver.master.messages import Report
 from hpcbal.paramserver.store.layout import Layout
 from hpcbal.paramserver.worker.app_hands import AppHands, CheckedUpdates, Wanted
-from hpcbal.paramserver.worker.job import JobSetup
-from hpcbal.paramserver.worker.loading import first_data
+from hpcbal.paramserver.worker.loading import JobSetup, first_data
 from hpcbal.paramserver.worker.place import Place, Waits
 from hpcbal.paramserver.worker.samples import Cursor, WorkerSamples
 from hpcbal.paramserver.worker.worker import Worker

@@ -6,7 +6,7 @@ This package exports the scheduling decisions. Decisions inside a training step 
 
 from hpcbal.events.ensemble import Delta
 from hpcbal.policies.flotilla import Flotilla, FlotillaPlanner
-from hpcbal.policies.orders import order_alone, random_order, sample_order
+from hpcbal.policies.folds import order_alone, random_order, sample_order
 from hpcbal.policies.placement import Placement, assign_slots, assign_slots_roughly, placement_score
 from hpcbal.policies.preprocessors import num_preprocessors
 from hpcbal.policies.rates import (

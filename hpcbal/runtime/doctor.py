@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from hpcbal.cluster.started import Launcher, fault_of_world
 from hpcbal.doctor import ERROR, Finding, checks, local
-from hpcbal.doctor.child import ask
-from hpcbal.doctor.watch import Watch
+from hpcbal.doctor.child import Watch, ask
 from hpcbal.errors import ClusterError, ExitCode
 from hpcbal.processes import say
 from hpcbal.runtime.launch import MPI_SETTINGS, SESSION_DIRECTORY, mpirun_command, mpirun_environment

@@ -14,7 +14,7 @@ from typing import cast
 
 from mpi4py import MPI
 
-from hpcbal.cluster.cores import Cores
+from hpcbal.cluster.cgroup import Cores
 from hpcbal.cluster.devices import granted_gpus, visible_gpus
 from hpcbal.cluster.discovery import infos_of_ranks, split_by_node
 from hpcbal.cluster.roles import SCHEDULER_RANK
@@ -30,11 +30,9 @@ from hpcbal.config import EnsembleConfig, add_import_roots
 from hpcbal.data.column_file import ColumnFile
 from hpcbal.data.evaluation import open_sample_set
 from hpcbal.data.source import open_source
-from hpcbal.errors import ClusterError, HpcbalError, OutputError
-from hpcbal.exit_codes import code_of_end
+from hpcbal.errors import ClusterError, HpcbalError, OutputError, code_of_end
 from hpcbal.garbage import collect_as_usual
 from hpcbal.processes import say
-from hpcbal.runtime.evaluating.mpi_workers import MpiWorkers
 from hpcbal.runtime.evaluating.predicting import Predictor, StoppedError
 from hpcbal.runtime.evaluating.request import (
     ENSEMBLES,
@@ -44,6 +42,7 @@ from hpcbal.runtime.evaluating.request import (
     open_trained,
 )
 from hpcbal.runtime.evaluating.result import EvaluationData, Kept, evaluate_run, report
+from hpcbal.runtime.evaluating.workers import MpiWorkers
 from hpcbal.runtime.handoff.start_file import StarterWatch, StartFile
 from hpcbal.runtime.health.ending import JobEnder, StopFlag
 from hpcbal.runtime.health.liveness import Liveness
@@ -162,7 +161,7 @@ def _watch(
 def _take_part(world: MPI.Intracomm, node: MPI.Intracomm, part: _Part) -> int:
     slots = _slots_of_node(node, part.run.config)
     computes = node.rank < len(slots.cores)
-    comm = cast(MPI.Intracomm, world.Split(0 if computes else 1, world.rank))
+    comm = cast("MPI.Intracomm", world.Split(0 if computes else 1, world.rank))
     code = 0
     if computes:
         try:

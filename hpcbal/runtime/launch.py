@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hpcbal.cluster.cores import usable_cores
+from hpcbal.cluster.cgroup import usable_cores
 from hpcbal.cluster.devices import visible_gpus
 from hpcbal.cluster.launch_line import crowding
 from hpcbal.cluster.roles import LEAST_EXECUTORS
@@ -22,7 +22,7 @@ from hpcbal.config import AnyConfig
 from hpcbal.errors import ClusterError, ExitCode, InputError, OutputError
 from hpcbal.kinds import KINDS
 from hpcbal.processes import say, shielding
-from hpcbal.runtime.handoff.clean_output import Outputs
+from hpcbal.runtime.handoff.clean_output import Outputs, take_own_way
 from hpcbal.runtime.handoff.finished import report_of_finished
 from hpcbal.runtime.handoff.launch_dir import (
     RunRequest,
@@ -33,10 +33,9 @@ from hpcbal.runtime.handoff.launch_dir import (
     shortage_of_inodes,
     sweep,
 )
-from hpcbal.runtime.handoff.minding import STARTER, Requests, mind, report
-from hpcbal.runtime.handoff.own_lines import take_own_way
 from hpcbal.runtime.handoff.start_file import LAUNCH_DIR, StartFile
-from hpcbal.runtime.handoff.supervision import EVALUATING, PROFILING, TRAINING, Sentences
+from hpcbal.runtime.handoff.start_machine import EVALUATING, PROFILING, TRAINING, Sentences
+from hpcbal.runtime.handoff.supervision import STARTER, Requests, mind, report
 from hpcbal.runtime.health.ending import StopFlag, leave_soon
 from hpcbal.runtime.health.liveness import Liveness
 from hpcbal.safe_text import printable

@@ -1,15 +1,13 @@
 """Runs in virtual time: the state machine and the policies of a real run, with a simulated clock."""
 
-from hpcbal.simulator.balancing import Balancing
-from hpcbal.simulator.bound import lower_bound
+from hpcbal.simulator.balancing import Balancing, GroupRates, varied_rates
 from hpcbal.simulator.choosing import ASSUMED_COSTS, Outset, choose_schedule, predict_schedules
 from hpcbal.simulator.comparison import FlotillaRow, Row, compare
 from hpcbal.simulator.costs import Costs
-from hpcbal.simulator.group_rates import GroupRates, varied_rates
 from hpcbal.simulator.pass_model import PassModel, ReadingGroup
 from hpcbal.simulator.preset import EnsembleLaw, load_preset, preset_names
 from hpcbal.simulator.record import DnnRecord, RoundRecord, SimulatedRun, Span, TimedEvent
-from hpcbal.simulator.run import RemainingRun, predict, simulate, too_long
+from hpcbal.simulator.run import RemainingRun, lower_bound, predict, simulate, too_long
 from hpcbal.simulator.scenario import Published, Scenario, Workload, cluster_of
 
 __all__ = [

@@ -23,11 +23,9 @@ from hpcbal.events.ensemble import ChooseSchedule, Schedule, ScheduleChosen, Sch
 from hpcbal.events.history import Position
 from hpcbal.garbage import without_garbage_collection
 from hpcbal.policies import RateTable
-from hpcbal.simulator.balancing import RatePace
+from hpcbal.simulator.balancing import GroupRates, RatePace
 from hpcbal.simulator.costs import Costs
-from hpcbal.simulator.cutoff import Remaining
-from hpcbal.simulator.executor import CUT, EnsembleSimulation
-from hpcbal.simulator.group_rates import GroupRates
+from hpcbal.simulator.executor import CUT, EnsembleSimulation, Remaining
 from hpcbal.simulator.pass_model import PassModel
 
 ASSUMED_COSTS = Costs(form_s=0.5, checkpoint_s=0.2)

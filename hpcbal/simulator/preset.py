@@ -13,8 +13,8 @@ import numpy as np
 from hpcbal.control import DnnSpec, ScheduleSettings, StopRule
 from hpcbal.errors import InputError
 from hpcbal.policies import Delta, RateTable
+from hpcbal.simulator.balancing import varied_rates
 from hpcbal.simulator.costs import Costs
-from hpcbal.simulator.group_rates import varied_rates
 from hpcbal.simulator.pass_model import PassModel
 from hpcbal.simulator.scenario import Published, Scenario, Workload
 

@@ -1,9 +1,12 @@
-"""Simulate a run of an ensemble: the state machine of a real run, driven in virtual time."""
+"""Simulate a run of an ensemble with the machine of a real run, and bound the makespan from below."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+
+import numpy as np
 
 from hpcbal.cluster.layout import Cluster
 from hpcbal.control import (
@@ -22,15 +25,46 @@ from hpcbal.errors import InputError
 from hpcbal.events.ensemble import ChooseSchedule, RoundPlan, ScheduleChosen
 from hpcbal.garbage import without_garbage_collection
 from hpcbal.policies import RateTable
-from hpcbal.simulator.balancing import Balancing, Pace, RatePace
-from hpcbal.simulator.bound import lower_bound
+from hpcbal.simulator.balancing import Balancing, GroupRates, Pace, RatePace
 from hpcbal.simulator.choosing import Outset, choose_schedule
 from hpcbal.simulator.costs import Costs
 from hpcbal.simulator.executor import EnsembleSimulation
-from hpcbal.simulator.group_rates import GroupRates
 from hpcbal.simulator.learning_curves import Curves, EvidenceOf
 from hpcbal.simulator.pass_model import PassModel
 from hpcbal.simulator.record import DnnRecord, RoundRecord, SimulatedRun
+
+
+def lower_bound(
+    epochs: Mapping[str, int],
+    num_slots: int,
+    max_slots_per_dnn: int | None,
+    rates: RateTable,
+    passes: PassModel,
+) -> float:
+    """The larger of: all work done without loss on all slots, and the longest DNN at its best rate.
+
+    The work of a DNN is its time on one slot, because rates grow more slowly than the number of slots; if
+    some measured rate per slot is higher than on one slot, the highest one counts. Costs, preprocessing and
+    the whole number of passes in a round are ignored, so the bound holds for any schedule.
+
+    Args:
+        epochs: epochs that each DNN has to train; DNNs that are done are left out.
+        num_slots: M, >= 1.
+        max_slots_per_dnn: None: M.
+        rates: rates of all these DNNs.
+        passes: determines the length of an epoch.
+
+    Returns: seconds; 0 without DNNs.
+    """
+    if not epochs:
+        return 0.0
+    most = num_slots if max_slots_per_dnn is None else min(num_slots, max_slots_per_dnn)
+    matrix = rates.matrix(list(epochs), most)
+    per_slot = (matrix / np.arange(1, most + 1)).max(axis=1)
+    samples = np.array(list(epochs.values())) * passes.seconds(1.0)  # as if each took one second
+    work, longest = samples / per_slot, samples / matrix.max(axis=1)
+    return max(math.fsum(work.tolist()) / num_slots, float(longest.max()))
+
 
 MOST_EPOCHS = 100_000
 MOST_EPOCHS_OF_A_DNN = 2_000

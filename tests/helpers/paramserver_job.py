@@ -17,7 +17,7 @@ from hpcbal.paramserver.api import Table as AppTable
 from hpcbal.paramserver.engine.executor import Executor
 from hpcbal.paramserver.engine.loopback_transport import LoopbackTransport
 from hpcbal.paramserver.engine.reactor import wait_for_message
-from hpcbal.paramserver.engine.trace import Tracer
+from hpcbal.paramserver.engine.wire import Tracer
 from hpcbal.paramserver.master import messages
 from hpcbal.paramserver.master.bounded_staleness import BoundedStaleness
 from hpcbal.paramserver.master.events import (
@@ -37,7 +37,7 @@ from hpcbal.paramserver.master.events import (
 from hpcbal.paramserver.master.job import JobMachine, JobSpec
 from hpcbal.paramserver.master.stopping import JobStop
 from hpcbal.paramserver.store.layout import Layout
-from hpcbal.paramserver.worker.job import EmulatedMachine, JobSetup
+from hpcbal.paramserver.worker.loading import EmulatedMachine, JobSetup
 
 TIMEOUT_S = 60.0
 

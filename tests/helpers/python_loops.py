@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from hpcbal.paramserver.api import IntArray
 from hpcbal.paramserver.apps.descent import Floats, Penalty, Terms
-from hpcbal.paramserver.apps.gibbs import Counts, Int32Array, Prior
+from hpcbal.paramserver.apps.lda import Counts, Int32Array, Prior
 from hpcbal.policies.batching.time_curves import FloatArray
 
 

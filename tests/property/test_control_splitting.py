@@ -25,7 +25,7 @@ from hpcbal.control.splitting.machine import MAX_EVENTS
 from hpcbal.policies.batching import BATCHING, BatchTask, Cadence, Decision, Observation
 from hpcbal.policies.batching.min_max import apportion
 from hpcbal.policies.batching.task import BatchState
-from hpcbal.simulator.virtual_group import VirtualGroup
+from hpcbal.simulator.step_pace import VirtualGroup
 
 
 @st.composite

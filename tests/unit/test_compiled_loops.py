@@ -20,7 +20,7 @@ from hpcbal.forecast.simulation import Chunk, Stop, replay_program
 from hpcbal.forecast.trace import Resource, Trace, TracedOperation
 from hpcbal.paramserver.apps import _descent
 from hpcbal.paramserver.apps.descent import Penalty, Terms, descend
-from hpcbal.paramserver.apps.gibbs import Counts, Prior, sample
+from hpcbal.paramserver.apps.lda import Counts, Prior, sample
 from hpcbal.policies.samples import EpochQueues, Indicators, _drawing
 from hpcbal.policies.samples.drawing import generated_sizes
 

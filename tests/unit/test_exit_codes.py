@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
-from hpcbal.errors import ClusterError, ExitCode, InputError
-from hpcbal.exit_codes import CODE_OF_OUTCOME, LAST_OUTCOMES, code_of_end, code_of_error
+from hpcbal.errors import (
+    CODE_OF_OUTCOME,
+    LAST_OUTCOMES,
+    ClusterError,
+    ExitCode,
+    InputError,
+    code_of_end,
+    code_of_error,
+)
 
 
 def test_an_error_outweighs_the_outcome_of_a_start() -> None:

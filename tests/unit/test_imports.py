@@ -43,7 +43,6 @@ garbage
 stop_signals
 safe_text
 errors
-exit_codes
 env
 processes
 user_code

@@ -1,7 +1,6 @@
 """The state machine that splits the steps of a trainer group over its ranks."""
 
-from hpcbal.control.splitting.machine import SplitRules, Splitting, replay, scaled_to_step, step_task
-from hpcbal.control.splitting.messages import (
+from hpcbal.control.splitting.machine import (
     Announced,
     Announcement,
     AskPolicy,
@@ -11,7 +10,12 @@ from hpcbal.control.splitting.messages import (
     PolicyFailed,
     SplitAction,
     SplitEvent,
+    SplitRules,
+    Splitting,
     StepMeasured,
+    replay,
+    scaled_to_step,
+    step_task,
 )
 
 __all__ = [

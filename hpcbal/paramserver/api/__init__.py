@@ -13,9 +13,17 @@ from hpcbal.paramserver.api.batch import (
     Batch,
     BatchPart,
     DataBlock,
+    DataBlocks,
     Slices,
     gather_batch,
+    num_steps,
+    order_of_block,
+    rng_of_batch,
+    rng_of_parameters,
+    rng_of_state,
     scatter_state,
+    step_samples,
+    step_slice,
     whole_block,
 )
 from hpcbal.paramserver.api.checks import calling, checked_columns, checked_initial, checked_terms
@@ -32,25 +40,17 @@ from hpcbal.paramserver.api.columns import (
     scatter,
     share_offsets,
 )
-from hpcbal.paramserver.api.data_blocks import (
-    DataBlocks,
-    num_steps,
-    order_of_block,
-    rng_of_batch,
-    rng_of_parameters,
-    rng_of_state,
-    step_samples,
-    step_slice,
-)
-from hpcbal.paramserver.api.table import Access, Table, held_bytes
 from hpcbal.paramserver.api.update import (
+    Access,
     AppError,
     Needs,
     Parameters,
+    Table,
     Update,
     Updates,
     checked_needs,
     checked_updates,
+    held_bytes,
 )
 
 __all__ = [

@@ -15,8 +15,7 @@ from hpcbal.events.history import OTHER_FIELDS
 from hpcbal.paramserver.api.batch import Batch
 from hpcbal.paramserver.api.checks import checked_terms
 from hpcbal.paramserver.api.columns import Columns, IntArray
-from hpcbal.paramserver.api.table import Table
-from hpcbal.paramserver.api.update import AppError, Needs, Parameters, Updates
+from hpcbal.paramserver.api.update import AppError, Needs, Parameters, Table, Updates
 
 Fact = int | float | str
 

@@ -11,8 +11,7 @@ from numpy.typing import NDArray
 
 from hpcbal.errors import HpcbalError, UserCodeError
 from hpcbal.paramserver.api.columns import Columns, Ragged
-from hpcbal.paramserver.api.table import Table
-from hpcbal.paramserver.api.update import AppError
+from hpcbal.paramserver.api.update import AppError, Table
 from hpcbal.user_code import is_ctrl_c, summary
 
 KINDS = "biufcmMSU"

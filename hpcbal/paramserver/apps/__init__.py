@@ -12,7 +12,7 @@ from hpcbal.paramserver.apps.lasso import Lasso
 from hpcbal.paramserver.apps.lda import LDA
 from hpcbal.paramserver.apps.mlr import MLR
 from hpcbal.paramserver.apps.nmf import NMF
-from hpcbal.paramserver.apps.texts import library_texts
+from hpcbal.paramserver.apps.sources import library_texts
 
 __all__ = [
     "LDA",

@@ -1,4 +1,4 @@
-"""The queues of one machine: whose subtask uses a resource, and whose is next.
+"""The queues of one machine: whose subtask uses a resource and whose is next; asking for the network.
 
 Source: [PS] Sec. 4.3.1. The paper does not say in which order subtasks wait. Here they wait in the order of
 tickets, which a machine gives out as the master allows steps. All machines hear of the steps in the same
@@ -9,6 +9,10 @@ step.
 from __future__ import annotations
 
 import heapq
+from dataclasses import dataclass
+
+from hpcbal.comm.channel import Message
+from hpcbal.paramserver.master.messages import Evaluate, Initialise, MayStart
 
 
 class SubtaskQueue:
@@ -61,3 +65,28 @@ class SubtaskQueue:
             self._num_begun += 1
             self.numbers[begun[-1]] = self._num_begun
         return begun
+
+
+WITH_TICKET = (Initialise, MayStart, Evaluate)
+"""Messages that let subtasks begin: a machine gives the job a ticket when one comes; see `subtasks`."""
+
+
+@dataclass(frozen=True, slots=True)
+class AskForNetwork(Message):
+    """Worker -> scheduler: the pull or the push of its turn is next.
+
+    Attributes:
+        step: of the turn.
+    """
+
+    step: int
+
+
+@dataclass(frozen=True, slots=True)
+class UseNetwork(Message):
+    """Scheduler -> all workers of a job that asked: begin."""
+
+
+@dataclass(frozen=True, slots=True)
+class NetworkUsed(Message):
+    """Worker -> scheduler: the pull is answered, or the push is applied."""

@@ -22,22 +22,22 @@ from hpcbal.paramserver.engine.client import ParameterClient
 from hpcbal.paramserver.engine.data_carrier import DataCarrier
 from hpcbal.paramserver.engine.held_block import allocate
 from hpcbal.paramserver.engine.parameter_moves import ParameterMoves
-from hpcbal.paramserver.engine.place import EnginePlace
 from hpcbal.paramserver.engine.server import LoadReports, Server
-from hpcbal.paramserver.engine.trace import Tracer
+from hpcbal.paramserver.engine.shared_machine import EnginePlace
 from hpcbal.paramserver.engine.transport import Transport
-from hpcbal.paramserver.engine.wire import Frame, FrameKind, Wire
+from hpcbal.paramserver.engine.wire import Frame, FrameKind, Tracer, Wire
 from hpcbal.paramserver.master import messages
 from hpcbal.paramserver.master.messages import What
 from hpcbal.paramserver.store.layout import Ownership
 from hpcbal.paramserver.store.moving import queue_of_link
 from hpcbal.paramserver.worker.app_hands import AppHands, CheckedUpdates, Wanted
 from hpcbal.paramserver.worker.data_moves import DataMoves
-from hpcbal.paramserver.worker.job import EmulatedMachine, JobSetup
 from hpcbal.paramserver.worker.loading import (
     VALUES,
     Arrays,
     Checkpoints,
+    EmulatedMachine,
+    JobSetup,
     data_arrays,
     fill_first,
     fill_saved,

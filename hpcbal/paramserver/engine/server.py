@@ -23,9 +23,8 @@ from hpcbal.errors import UserCodeError
 from hpcbal.paramserver.api import App, IntArray, Table, apply_update, calling, held_bytes
 from hpcbal.paramserver.engine.buffers import Buffers, PushRoom, view
 from hpcbal.paramserver.engine.held_block import HeldBlock
-from hpcbal.paramserver.engine.trace import Tracer
 from hpcbal.paramserver.engine.transport import Segments, Then
-from hpcbal.paramserver.engine.wire import ALL_ROWS, Frame, FrameKind, Wire
+from hpcbal.paramserver.engine.wire import ALL_ROWS, Frame, FrameKind, Tracer, Wire
 from hpcbal.paramserver.master import messages
 from hpcbal.paramserver.store.server import (
     Action,

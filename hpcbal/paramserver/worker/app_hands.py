@@ -27,7 +27,7 @@ from hpcbal.paramserver.api import (
     has_default_update,
     whole_block,
 )
-from hpcbal.paramserver.worker.job import JobSetup
+from hpcbal.paramserver.worker.loading import JobSetup
 from hpcbal.paramserver.worker.place import Waits
 from hpcbal.paramserver.worker.samples import Turn, WorkerSamples
 from hpcbal.paramserver.worker.several_blocks import UpdateSum, rows_bytes, size_factor

@@ -1,8 +1,9 @@
-"""Make the blocks of an executor at the start of a job, or load them from a checkpoint."""
+"""A job as every executor knows it, and its blocks: made at the start, or loaded from a checkpoint."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import numpy as np
@@ -10,18 +11,81 @@ from numpy.typing import NDArray
 
 from hpcbal.errors import CheckpointError
 from hpcbal.paramserver.api import (
+    App,
     Columns,
     DataBlock,
+    DataBlocks,
     Ragged,
+    Table,
     calling,
     checked_columns,
     checked_initial,
+    num_steps,
     rng_of_parameters,
     rng_of_state,
+    step_samples,
+    tables_of,
 )
 from hpcbal.paramserver.master.messages import What
-from hpcbal.paramserver.worker.job import JobSetup
+from hpcbal.paramserver.store.layout import Layout
 from hpcbal.paramserver.worker.samples import Cursor
+
+
+@dataclass(frozen=True, slots=True)
+class EmulatedMachine:
+    """How fast an executor is to be.
+
+    Attributes:
+        seconds_per_sample: that computing takes at speed 1; None: computing is not paced.
+        speed: > 0.
+        bytes_per_s: of its link in each direction; None: the link is not paced.
+    """
+
+    seconds_per_sample: float | None = None
+    speed: float = 1.0
+    bytes_per_s: float | None = None
+
+
+@dataclass(slots=True)
+class JobSetup:
+    """A job, the same on every executor.
+
+    Attributes:
+        app: this executor's instance.
+        seed: of the run.
+        mini_batch: samples of a step, or in `async` of a turn.
+        cut: how samples are cut into data blocks.
+        layout: how tables are cut into parameter blocks.
+        staleness: steps that a worker may be ahead of the slowest data block; None: `async`, no steps at all.
+        memory_bytes: most bytes of message buffers; None: no limit.
+    """
+
+    app: App
+    seed: int
+    mini_batch: int
+    cut: DataBlocks
+    layout: Layout
+    staleness: int | None = 0
+    memory_bytes: int | None = None
+    tables: dict[str, Table] = field(init=False)
+    steps: int = field(init=False)
+    _step_samples: dict[int, int] = field(init=False, default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.tables = tables_of(self.app)
+        self.steps = num_steps(self.cut.num_samples, self.mini_batch)
+
+    @property
+    def is_async(self) -> bool:
+        """Whether turns follow no steps."""
+        return self.staleness is None
+
+    def samples_of_step(self, step: int) -> int:
+        """Samples of a step of an epoch, over all workers."""
+        if step not in self._step_samples:
+            self._step_samples[step] = step_samples(self.cut, step, self.steps)
+        return self._step_samples[step]
+
 
 Arrays = Mapping[str, NDArray[Any]]
 

@@ -11,8 +11,13 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import TypeVar
 
 from hpcbal.comm.channel import Message
-from hpcbal.paramserver.coscheduling.messages import WITH_TICKET, AskForNetwork, NetworkUsed, UseNetwork
-from hpcbal.paramserver.coscheduling.subtasks import SubtaskQueue
+from hpcbal.paramserver.coscheduling.subtasks import (
+    WITH_TICKET,
+    AskForNetwork,
+    NetworkUsed,
+    SubtaskQueue,
+    UseNetwork,
+)
 
 T = TypeVar("T")
 

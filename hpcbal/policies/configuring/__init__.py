@@ -31,12 +31,13 @@ from hpcbal.policies.configuring.metrics import (
     estimate_machines,
     measured_bandwidth,
 )
-from hpcbal.policies.configuring.moving import MovingCost, cost_of_moving
 from hpcbal.policies.configuring.trigger import (
     ChangeDecision,
+    MovingCost,
     Trigger,
     best_configuration,
     best_within,
+    cost_of_moving,
     spread,
 )
 

@@ -13,7 +13,7 @@ from hpcbal.policies.batching import BatchingPolicy, split_evenly
 from hpcbal.policies.batching.lb_bsp_cpu import LbBspCpu
 from hpcbal.policies.selection import StepShares
 from hpcbal.runtime.balance.decided_split import DecidedSplit, SplitMemory
-from hpcbal.runtime.balance.device_memory import DeviceMemory
+from hpcbal.runtime.balance.gpu import DeviceMemory
 from hpcbal.runtime.balance.speed_learning import KeptModel, SpeedLearning
 from hpcbal.runtime.balance.step import Step, WorkerWatch
 from hpcbal.telemetry.resources.resource_use import ResourceProbe

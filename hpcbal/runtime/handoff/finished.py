@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from hpcbal.config import RunConfig, resolved_yaml
-from hpcbal.errors import ExitCode, HpcbalError
-from hpcbal.exit_codes import LAST_OUTCOMES, code_of_end
+from hpcbal.errors import LAST_OUTCOMES, ExitCode, HpcbalError, code_of_end
 from hpcbal.kinds import KINDS, Kind
 from hpcbal.processes import say
 from hpcbal.runtime.handoff.launch_dir import RunRequest, output_of

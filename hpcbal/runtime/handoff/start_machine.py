@@ -1,7 +1,7 @@
 """Decide what `hpcbal run` does with the ranks that it has started, and what their end means.
 
 A state machine without IO. Its inputs are the facts of the start file, the signals, and mpirun's return code;
-its outputs are actions, the exit code and sentences for the user. `minding` performs the actions.
+its outputs are actions, the exit code and sentences for the user. `supervision` performs the actions.
 """
 
 from __future__ import annotations
@@ -12,7 +12,105 @@ from dataclasses import dataclass, replace
 
 from hpcbal.errors import ExitCode
 from hpcbal.runtime.handoff.start_file import StartFacts
-from hpcbal.runtime.handoff.supervision import TRAINING, Sentences
+
+
+@dataclass(frozen=True, slots=True)
+class Sentences:
+    """Sentences for people.
+
+    Attributes:
+        stopping: a stop was passed on to the ranks.
+        killing: the ranks are killed on request.
+        stopped: the ranks have stopped on request.
+        killed: the ranks were killed on request.
+        ended_by_signal: a rank was ended by a signal before it could stop.
+        gone_with_mpirun: mpirun was killed, and the ranks have ended too.
+        left_by_mpirun: mpirun was killed, and ranks may still be running.
+        ended_while_stopping: the ranks ended on their way to a stop.
+        ended_undecided: the ranks ended without a reason.
+        died_early: what to do after a death while the ranks were starting.
+        again: what to do after a death or another end.
+        orphaned_s: how long ranks may go on after the end of their hpcbal, to end a step and to write state.
+    """
+
+    stopping: str
+    killing: str
+    stopped: str
+    killed: str
+    ended_by_signal: str
+    gone_with_mpirun: str
+    left_by_mpirun: str
+    ended_while_stopping: str
+    ended_undecided: str
+    died_early: str
+    again: str
+    orphaned_s: float = 120.0
+
+
+TRAINING = Sentences(
+    stopping="stopping cleanly: writing checkpoints (Ctrl-C again to kill)",
+    killing="killing the ranks; the last checkpoints stay",
+    stopped="the ranks have written checkpoints and stopped; run the same command again to resume",
+    killed=(
+        "the ranks were killed before the run had written all checkpoints; run the same command again to "
+        "resume from the last ones"
+    ),
+    ended_by_signal="a rank ended before it could write a checkpoint; run the same command again",
+    gone_with_mpirun=(
+        "the ranks have ended too, perhaps before they could write checkpoints; run the same command again "
+        "to resume from the last checkpoints"
+    ),
+    left_by_mpirun=(
+        "some ranks may still be running; they stop after their current step. Check with 'hpcbal status' "
+        "that the run has stopped, then run the same command again"
+    ),
+    ended_while_stopping=(
+        "the ranks were asked to stop, but ended perhaps before they could write checkpoints (mpirun kills "
+        "them if it gets a signal); run the same command again to resume from the last checkpoints"
+    ),
+    ended_undecided=(
+        "the ranks have ended, but the run has not: mpirun got a signal, or a process has ended itself, for "
+        "example in a model; see the logs of the ranks, then run the same command again"
+    ),
+    died_early="Nothing was trained in this start; run the same command again",
+    again="Run the same command again to resume from the last checkpoints",
+)
+
+PROFILING = Sentences(
+    stopping="stopping the profiling run after the current turn (Ctrl-C again to kill)",
+    killing="killing the ranks; no trace is written",
+    stopped="the ranks have stopped; no trace was written. Run the same command again",
+    killed="the ranks were killed before the trace was written; run the same command again",
+    ended_by_signal="a rank ended before the trace was written; run the same command again",
+    gone_with_mpirun="the ranks have ended too; no trace was written. Run the same command again",
+    left_by_mpirun="some ranks may still be running; they stop after their current turn",
+    ended_while_stopping="the ranks have ended; no trace was written. Run the same command again",
+    ended_undecided=(
+        "the ranks have ended, but the profiling run has not: mpirun got a signal, or a process has ended "
+        "itself, for example in an app; see the logs of the ranks, then run the same command again"
+    ),
+    died_early="Nothing was recorded; run the same command again",
+    again="No trace was written; run the same command again",
+)
+
+EVALUATING = Sentences(
+    stopping="stopping the evaluation after the current batch (Ctrl-C again to kill)",
+    killing="killing the ranks; nothing is written",
+    stopped="the ranks have stopped; nothing was written. Run the same command again",
+    killed="the ranks were killed before the evaluation was written; run the same command again",
+    ended_by_signal="a rank ended before the evaluation was written; run the same command again",
+    gone_with_mpirun="the ranks have ended too; nothing was written. Run the same command again",
+    left_by_mpirun="some ranks may still be running; they stop after their current batch",
+    ended_while_stopping="the ranks have ended; nothing was written. Run the same command again",
+    ended_undecided=(
+        "the ranks have ended, but the evaluation has not: mpirun got a signal, or a process has ended "
+        "itself, for example in a model; see the logs of the ranks, then run the same command again"
+    ),
+    died_early="Nothing was evaluated; run the same command again",
+    again="Nothing was written; run the same command again",
+    orphaned_s=10.0,  # they have nothing to save
+)
+
 
 # mpirun returns 128 + one of these if a signal ended a rank; other codes above 128 are mpirun's own.
 DEADLY = (signal.SIGKILL, signal.SIGSEGV, signal.SIGBUS, signal.SIGABRT, signal.SIGILL, signal.SIGFPE)

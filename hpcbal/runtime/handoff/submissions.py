@@ -1,22 +1,33 @@
-"""Jobs and DNNs that join a run that has begun: files in its directory, which all starts read.
+"""What users ask of a run that has begun: jobs and DNNs that join it, and DNNs that stop; as files.
 
 The files are the record: a job or a DNN belongs to the run once its file is there, whatever is killed
 afterwards. They are numbered, in the order in which they came.
+
+The files are the record: DNNs are asked to stop once the file with their names is there, whatever is killed
+afterwards.
 """
 
 from __future__ import annotations
 
 import os
 import sys
+import time
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from hpcbal.config.listed import Listed
 from hpcbal.config.submission import C, Submission, listed_of, read_submission, with_items
-from hpcbal.errors import ConfigError
+from hpcbal.errors import ConfigError, OutputError
 from hpcbal.telemetry import RunDirectory
-from hpcbal.telemetry.files.atomic_file import output_error, remove_quietly, sync_directory, write_atomic
+from hpcbal.telemetry.files.atomic_file import (
+    cannot_read,
+    output_error,
+    read_text,
+    remove_quietly,
+    sync_directory,
+    write_atomic,
+)
 
 
 def write_submission(run: RunDirectory, text: str, number: int) -> bool:
@@ -146,3 +157,56 @@ class SubmissionWatch:
 def append_import_roots(roots: Sequence[str]) -> None:
     """Make modules of what has joined importable; the run's own modules come first."""
     sys.path += [root for root in roots if root not in sys.path]
+
+
+_SUFFIX = ".names"
+
+
+def ask_to_stop(run: RunDirectory, names: Sequence[str]) -> None:
+    """Ask to stop DNNs: after this call the request is on the disk, as a whole.
+
+    Raises:
+        OutputError: if the file cannot be written.
+    """
+    folder = run.stop_requests
+    try:
+        folder.mkdir(exist_ok=True)
+        sync_directory(run.root)
+    except OSError as error:
+        raise output_error(folder, error) from error
+    path = folder / f"{time.time_ns()}-{os.getpid()}{_SUFFIX}"
+    write_atomic(path, "".join(f"{name}\n" for name in names), durable=True)
+
+
+class StopRequests:
+    """Reads the requests of a run, each of them once.
+
+    Args:
+        run: the run.
+    """
+
+    def __init__(self, run: RunDirectory) -> None:
+        self._folder = run.stop_requests
+        self._read: set[Path] = set()
+
+    def take(self) -> list[str]:
+        """The DNNs that have been asked to stop since the last call, in the order of the requests.
+
+        Raises:
+            OutputError: if a request cannot be read.
+        """
+        try:
+            new = sorted({path for path in self._folder.iterdir() if path.suffix == _SUFFIX} - self._read)
+        except FileNotFoundError:
+            return []
+        except OSError as error:
+            raise output_error(self._folder, error, "read") from error
+        names: dict[str, None] = {}
+        for path in new:
+            try:
+                names |= dict.fromkeys(read_text(path).splitlines())
+            except (OSError, UnicodeDecodeError) as error:
+                why = cannot_read(path, error) if isinstance(error, OSError) else f"{path}: damaged"
+                raise OutputError(f"{why}; remove it, and ask again") from error
+            self._read.add(path)
+        return list(names)

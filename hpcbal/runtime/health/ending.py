@@ -15,11 +15,9 @@ from types import FrameType
 from typing import TYPE_CHECKING
 
 from hpcbal.cluster.roles import SCHEDULER_RANK
-from hpcbal.errors import HpcbalError, InputError
-from hpcbal.exit_codes import code_of_error
+from hpcbal.errors import HpcbalError, InputError, code_of_error
 from hpcbal.processes import say
-from hpcbal.runtime.handoff.end_file import note_end
-from hpcbal.runtime.handoff.start_file import StartFile
+from hpcbal.runtime.handoff.start_file import StartFile, note_end
 from hpcbal.runtime.health.liveness import ROW_BYTES, Liveness
 from hpcbal.stop_signals import STOP_SIGNALS, deliver_stop_signals
 from hpcbal.telemetry.streams.rank_log import TOLD

@@ -12,10 +12,10 @@ from hpcbal.comm.channel import Channel, Message
 from hpcbal.config import ParamServerConfig
 from hpcbal.paramserver.api import DataBlocks
 from hpcbal.paramserver.engine.executor import Executor
-from hpcbal.paramserver.engine.trace import Tracer
 from hpcbal.paramserver.engine.transport import Transport
+from hpcbal.paramserver.engine.wire import Tracer
 from hpcbal.paramserver.store.layout import Layout
-from hpcbal.paramserver.worker.job import EmulatedMachine, JobSetup
+from hpcbal.paramserver.worker.loading import EmulatedMachine, JobSetup
 from hpcbal.runtime.jobs.checkpoint import JOBS_FOLDER, CheckpointFiles
 from hpcbal.runtime.jobs.loading import LoadedJob
 from hpcbal.runtime.jobs.messages import EndRun, Forget, ForJob, HostJob, Left

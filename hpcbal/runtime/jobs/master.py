@@ -10,8 +10,7 @@ from collections.abc import Sequence
 from hpcbal.cluster.roles import SCHEDULER_RANK
 from hpcbal.cluster.walltime import WalltimeLimit
 from hpcbal.comm.channel import Message
-from hpcbal.errors import UserCodeError
-from hpcbal.exit_codes import code_of_end
+from hpcbal.errors import UserCodeError, code_of_end
 from hpcbal.paramserver.api import AppError, calling, checked_metrics
 from hpcbal.paramserver.engine.reactor import Patience
 from hpcbal.paramserver.master import messages

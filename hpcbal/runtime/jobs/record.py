@@ -8,9 +8,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 from hpcbal.cluster.roles import Roles
+from hpcbal.errors import LAST_OUTCOMES
 from hpcbal.events.history import finite_metrics
 from hpcbal.events.line import Line
-from hpcbal.exit_codes import LAST_OUTCOMES
 from hpcbal.kinds import KINDS
 from hpcbal.paramserver.master.events import End, EpochEnded, WriteManifest
 from hpcbal.planning.calibration import RunKey

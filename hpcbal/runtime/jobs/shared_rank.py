@@ -21,7 +21,7 @@ from hpcbal.paramserver.engine.shared_machine import SharedMachine, Tenant
 from hpcbal.paramserver.engine.transport import Transport
 from hpcbal.paramserver.master import messages
 from hpcbal.paramserver.spilling import LocalDisk
-from hpcbal.paramserver.worker.job import EmulatedMachine
+from hpcbal.paramserver.worker.loading import EmulatedMachine
 from hpcbal.runtime.handoff.submissions import append_import_roots
 from hpcbal.runtime.jobs.background import HangWatch
 from hpcbal.runtime.jobs.job_rank import IN_TOUCH_INTERVAL_S, JobChannel, TransportOf, executor_of

@@ -15,8 +15,7 @@ from hpcbal.config import PsJobConfig
 from hpcbal.errors import InputError, OutputError
 from hpcbal.paramserver.api import App, Column, DataBlocks, Ragged
 from hpcbal.paramserver.store.layout import Layout
-from hpcbal.paramserver.worker.job import JobSetup
-from hpcbal.paramserver.worker.loading import VALUES, saved_data
+from hpcbal.paramserver.worker.loading import VALUES, JobSetup, saved_data
 from hpcbal.runtime.jobs.checkpoint import DATA, JOBS_FOLDER, PARAMETERS, read_blocks, read_saved
 from hpcbal.runtime.jobs.loading import Cut, check_saved, load_job
 from hpcbal.telemetry import RunDirectory

@@ -94,10 +94,9 @@ class EnsembleRuns(KindRuns[EnsembleConfig, "OpenedRun"]):
         from hpcbal.comm.collectives import all_or_none, patient_allgather, patient_broadcast
         from hpcbal.runtime.rank.context import RankContext
         from hpcbal.runtime.rank.shared_data import open_data
-        from hpcbal.runtime.start.recipe import Setting
-        from hpcbal.runtime.start.table import ROLES, recipe_of
+        from hpcbal.runtime.start.recipe import ROLES, Setting, recipe_of
 
-        config = cast(EnsembleConfig, rank.config)
+        config = cast("EnsembleConfig", rank.config)
         name, ranks_by_role = rank.roles.role_of(world.all.rank), rank.roles.ranks_by_role
         recipe_class = recipe_of(name)
         unfinished, roots, before = patient_broadcast(

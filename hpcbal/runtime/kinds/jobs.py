@@ -9,8 +9,8 @@ from hpcbal.config import JobsConfig
 from hpcbal.errors import InputError
 from hpcbal.runtime.handoff.launch_dir import RunRequest, output_of
 from hpcbal.runtime.handoff.submissions import with_submitted
-from hpcbal.runtime.kinds.executors import ExecutorRuns
 from hpcbal.runtime.kinds.kind import RankWorld, refusal_of_operations
+from hpcbal.runtime.kinds.paramserver import ExecutorRuns
 from hpcbal.telemetry import RunDirectory
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ class JobsRuns(ExecutorRuns[JobsConfig, "OpenedJobs"]):
     ) -> int:
         from hpcbal.runtime.jobs.run import run_many_jobs
 
-        return run_many_jobs(world.all, rank, cast(JobsConfig, rank.config), opened)
+        return run_many_jobs(world.all, rank, cast("JobsConfig", rank.config), opened)
 
 
 RUNS = JobsRuns()

@@ -1,22 +1,64 @@
-"""How a parameter-server job starts and goes, or a profile of its operations."""
+"""How a job on parameter servers starts and goes, or a profile of its operations; what such jobs share."""
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, TypeVar, cast
 
 from hpcbal.cluster.roles import LEAST_EXECUTORS
-from hpcbal.config import ParamServerConfig
+from hpcbal.config import JobsConfig, ParamServerConfig
 from hpcbal.errors import InputError
 from hpcbal.runtime.handoff.launch_dir import RunRequest
-from hpcbal.runtime.kinds.executors import ExecutorRuns
-from hpcbal.runtime.kinds.kind import RankWorld
+from hpcbal.runtime.kinds.kind import KindRuns, Opened, RankWorld
 
 if TYPE_CHECKING:
+    from hpcbal.cluster.roles import Roles
     from hpcbal.planning.allocation import PredictedRun
     from hpcbal.runtime.jobs.opening import OpenedJobs
     from hpcbal.runtime.jobs.profiling import OpenedProfile
     from hpcbal.runtime.rank.context import LiveRank
+
+P = TypeVar("P", ParamServerConfig, JobsConfig)
+OpenedT = TypeVar("OpenedT", bound=Opened)
+
+
+class ExecutorRuns(KindRuns[P, OpenedT]):
+    """Runs whose ranks are a master and executors.
+
+    With `slots.per_node: auto` there is an executor for each emulated machine, or else one for each core, and
+    at least as many as the jobs need.
+    """
+
+    def least_executors(self, config: P) -> int:
+        """Return how many executors the jobs need."""
+        return LEAST_EXECUTORS
+
+    @abstractmethod
+    def predicted(self, config: P, num_executors: int) -> PredictedRun:
+        """Return how long a run takes by its file, its apps and its data, whose code this runs.
+
+        Args:
+            num_executors: all ranks but the master's.
+
+        Raises:
+            InputError: the file does not say how fast machines are.
+            UserCodeError: an app or a dataset raises.
+        """
+
+    def num_ranks(self, config: P, num_gpus: int, num_cores: int) -> int:
+        if isinstance(config.slots.per_node, int):
+            return 1 + config.slots.per_node
+        emulated = sum(machine.count for machine in config.machines)
+        return 1 + max(self.least_executors(config), emulated or num_cores)
+
+    def num_busy_ranks(self, config: P, ranks: int) -> int:
+        return 1 if config.machines else ranks - 1
+
+    def roles(self, world: RankWorld, config: P) -> Roles:
+        from hpcbal.cluster.discovery import discover_executors
+
+        return discover_executors(world.all, world.node)
 
 
 class ParamServerRuns(ExecutorRuns[ParamServerConfig, "OpenedJobs | OpenedProfile"]):
@@ -58,7 +100,7 @@ class ParamServerRuns(ExecutorRuns[ParamServerConfig, "OpenedJobs | OpenedProfil
     ) -> int:
         from hpcbal.runtime.jobs.run import profile_job, run_one_job
 
-        config = cast(ParamServerConfig, rank.config)
+        config = cast("ParamServerConfig", rank.config)
         if request.num_operation_steps is not None:
             return profile_job(world.all, rank, config, cast("OpenedProfile | None", opened))
         return run_one_job(world.all, rank, config, cast("OpenedJobs | None", opened))

@@ -16,8 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from hpcbal.runtime.handoff.clean_output import Allowance
-from hpcbal.runtime.handoff.own_lines import NAMES
+from hpcbal.runtime.handoff.clean_output import NAMES, Allowance
 from hpcbal.telemetry.files.atomic_file import own_file
 
 MOST_BYTES = 4 << 20

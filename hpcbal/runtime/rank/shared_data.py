@@ -10,9 +10,8 @@ from typing import cast
 from mpi4py import MPI
 
 from hpcbal.cluster.roles import Roles
-from hpcbal.comm.channel import Channel
+from hpcbal.comm.channel import Channel, PieceExchange
 from hpcbal.comm.collectives import all_or_none, patient_allgather
-from hpcbal.comm.group_comm import PieceExchange
 from hpcbal.comm.mpi import MpiPieces
 from hpcbal.config import EnsembleConfig
 from hpcbal.config.schema.ensemble import AUTO
@@ -97,7 +96,7 @@ def open_data(
     hit_rate = 0.0 if need is None else need.hit_rate(*bytes_of_node)
     cache: SampleCache | CacheWithNeighbours | None = own
     if need is not None and sum(map(bool, bytes_of_node)) > 1:
-        comm = cast(MPI.Intracomm, world.Split(0 if own is not None else MPI.UNDEFINED, world.rank))
+        comm = cast("MPI.Intracomm", world.Split(0 if own is not None else MPI.UNDEFINED, world.rank))
         if own is not None:
             holders = [rank for rank, num_bytes in enumerate(sizes) if num_bytes]
             cache = _join(own, need, bytes_of_node, roles, holders, MpiPieces(comm), channel)
@@ -153,7 +152,7 @@ def _make_cache(
     makes = rank in roles.preprocessor_ranks
     if config.schedule.paradigm not in PARADIGMS:
         makes |= rank in roles.trainer_ranks
-    comm = cast(MPI.Intracomm, node_comm.Split(0 if makes else MPI.UNDEFINED, rank))
+    comm = cast("MPI.Intracomm", node_comm.Split(0 if makes else MPI.UNDEFINED, rank))
     if not makes:
         return None
     try:

@@ -12,7 +12,7 @@ from hpcbal.checkpoint import has_trained
 from hpcbal.cluster.roles import Roles
 from hpcbal.config import EnsembleConfig, resolved_yaml
 from hpcbal.control import DnnState, Ensemble
-from hpcbal.errors import CheckpointError
+from hpcbal.errors import LAST_OUTCOMES, CheckpointError
 from hpcbal.events.ensemble import (
     ChooseSchedule,
     EpochDone,
@@ -27,7 +27,6 @@ from hpcbal.events.ensemble import (
 from hpcbal.events.epoch import EpochFacts
 from hpcbal.events.history import EpochRecord
 from hpcbal.events.line import Line
-from hpcbal.exit_codes import LAST_OUTCOMES
 from hpcbal.kinds import ENSEMBLE
 from hpcbal.planning.calibration import RunKey
 from hpcbal.runtime.handoff.finished import files_line
@@ -289,7 +288,7 @@ class Journal:
             whole = replace(whole, predicted_s=None, predicted_busy=None)
         self._ledger.handle(
             RunFinishedLine(
-                outcome=cast(Outcome, outcome),
+                outcome=cast("Outcome", outcome),
                 exit_code=exit_code,
                 decided_s=self._decided_s,
                 num_preprocessed=stats.samples_made,

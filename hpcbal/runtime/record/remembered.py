@@ -18,7 +18,7 @@ from hpcbal.telemetry.ledger import RunAccount, WholeRun
 from hpcbal.telemetry.views.table import count_text
 
 if TYPE_CHECKING:
-    from hpcbal.runtime.kinds.executors import ExecutorRuns
+    from hpcbal.runtime.kinds.paramserver import ExecutorRuns
 
 log = logging.getLogger(__name__)
 

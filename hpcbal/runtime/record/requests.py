@@ -19,7 +19,7 @@ from hpcbal.config.submission import (
 from hpcbal.control import DnnState, Ensemble
 from hpcbal.control.pruning import signed
 from hpcbal.control.states import Leaving
-from hpcbal.ensembling.known import KnownPredictions, changes_by_each
+from hpcbal.ensembling.selection import KnownPredictions, changes_by_each
 from hpcbal.errors import InputError
 from hpcbal.runtime.handoff.submissions import append_import_roots, next_number, write_submission
 from hpcbal.runtime.rank.data import StreamFacts

@@ -24,9 +24,9 @@ from hpcbal.events.ensemble import DnnFailed, EpochDone, Event, GroupLeft, RateM
 from hpcbal.events.history import EpochRecord, Position
 from hpcbal.runtime.balance.balancer import Balancer
 from hpcbal.runtime.balance.dealing import make_dealer
+from hpcbal.runtime.balance.gpu import NO_DEVICE, DeviceUse
 from hpcbal.runtime.group.augmenting import AugmentedBatches
 from hpcbal.runtime.group.callbacks import Callbacks, LearningRates
-from hpcbal.runtime.group.device_use import NO_DEVICE, DeviceUse
 from hpcbal.runtime.group.epoch import EpochSums, PassResult, PassRunner
 from hpcbal.runtime.group.evidence import GroupEvidence
 from hpcbal.runtime.group.feeding import Batches, Feeder, StreamBatches

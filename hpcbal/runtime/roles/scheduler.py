@@ -20,7 +20,7 @@ from hpcbal.comm.channel import Message
 from hpcbal.config.scheduling import specs_of
 from hpcbal.control import Ensemble
 from hpcbal.dataplane.stream import StreamPlan, StreamSpec
-from hpcbal.errors import HpcbalError, OutputError
+from hpcbal.errors import LAST_OUTCOMES, HpcbalError, OutputError, code_of_end
 from hpcbal.events.ensemble import (
     ChooseSchedule,
     DnnFailed,
@@ -45,7 +45,6 @@ from hpcbal.events.ensemble import (
     SuspendRequested,
 )
 from hpcbal.events.members import DnnAdded, SearchEnded, StopAsked
-from hpcbal.exit_codes import LAST_OUTCOMES, code_of_end
 from hpcbal.runtime.handoff.start_file import StarterWatch, StartFile
 from hpcbal.runtime.rank.context import RankContext
 from hpcbal.runtime.record.accounts import PreprocessingStats

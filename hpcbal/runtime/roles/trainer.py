@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from hpcbal.checkpoint import BackgroundWriter
 from hpcbal.cluster.roles import SCHEDULER_RANK
-from hpcbal.comm.group_comm import AloneComm, GroupComm
+from hpcbal.comm.channel import AloneComm, GroupComm
 from hpcbal.config import DnnConfig
 from hpcbal.data.source import PreprocessedSamples
 from hpcbal.dataplane.maker import BatchMaker
@@ -19,8 +19,8 @@ from hpcbal.events.ensemble import WITHOUT_ROUNDS, GroupPlan, RoundPlan
 from hpcbal.events.history import Position
 from hpcbal.runtime.balance.balancer import Balancer, EvenSplit, make_balancer, make_watch
 from hpcbal.runtime.balance.decided_split import SplitMemory
+from hpcbal.runtime.balance.gpu import DeviceUse
 from hpcbal.runtime.balance.speed_learning import KeptModel
-from hpcbal.runtime.group.device_use import DeviceUse
 from hpcbal.runtime.group.feeding import result_of
 from hpcbal.runtime.group.member import GroupMember
 from hpcbal.runtime.group.replicas import ReplicaCache

@@ -25,8 +25,7 @@ from hpcbal.paramserver.api import (
     whole_block,
 )
 from hpcbal.paramserver.store.layout import Layout
-from hpcbal.paramserver.worker.job import JobSetup
-from hpcbal.paramserver.worker.loading import first_data
+from hpcbal.paramserver.worker.loading import JobSetup, first_data
 from hpcbal.paramserver.worker.several_blocks import ID_BYTES, UpdateSum, bytes_of
 from hpcbal.planning.paramserver import MeasuredEpoch
 from hpcbal.runtime.jobs.loading import Cut, LoadedJob

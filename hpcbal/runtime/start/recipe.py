@@ -1,12 +1,14 @@
-"""The stages in which all ranks set up their roles, in step with each other."""
+"""The stages in which all ranks set up their roles, in step with each other, and the recipe of every role."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from importlib import import_module
 from typing import TYPE_CHECKING
 
+from hpcbal.cluster.roles import PREPROCESSOR, SCHEDULER, TRAINER
 from hpcbal.config import EnsembleConfig
 from hpcbal.runtime.rank.context import RankContext
 from hpcbal.runtime.rank.data import RankData
@@ -108,3 +110,13 @@ def collective_of(config: EnsembleConfig, prepared: Sequence[Prepared | None]) -
         [trainer.fault for trainer in trainers],
         [trainer.distributed for trainer in trainers],
     )
+
+
+ROLES = (SCHEDULER, PREPROCESSOR, TRAINER)
+"""The keys of `hpcbal.cluster.roles.Roles.ranks_by_role`; the order is the same on all ranks."""
+
+
+def recipe_of(role: str) -> type[Recipe]:
+    """Return the recipe of a role, from the module of its name."""
+    found: type[Recipe] = import_module(f"hpcbal.runtime.start.{role}").RECIPE
+    return found

@@ -11,10 +11,12 @@ from functools import partial
 
 from mpi4py import MPI
 
-from hpcbal.cluster.cores import Cores
+from hpcbal.cluster.cgroup import Cores
 from hpcbal.cluster.devices import granted_gpus
+from hpcbal.cluster.roles import Roles
 from hpcbal.comm.collectives import patient_allgather
 from hpcbal.config import EnsembleConfig
+from hpcbal.config.balance import balances_of
 from hpcbal.env import compiler_settings
 from hpcbal.runtime.group.replicas import check_model
 from hpcbal.runtime.partitions.loading import PartLoader
@@ -27,7 +29,30 @@ from hpcbal.telemetry import RunDirectory
 from hpcbal.training.backend import Backend
 from hpcbal.training.collectives import check_distributed, fault_for, open_groups
 from hpcbal.training.devices import LocalSlots
+from hpcbal.training.emulated_backend import EmulatedBackend
 from hpcbal.training.frameworks import NativeBackend, import_framework, needs_of, with_models_to_come
+
+
+def emulated_backend(
+    config: EnsembleConfig, roles: Roles, slot: int, *, is_sized: bool = False
+) -> EmulatedBackend:
+    """Make the backend of the trainer on this slot.
+
+    Args:
+        slot: number of the slot; `backend.workers` are assigned in turn.
+        is_sized: whether samples differ in size, so that the shares of a step differ in number.
+    """
+    workers = config.backend.workers
+    return EmulatedBackend(
+        config.backend.rates,
+        roles.cluster.max_slots_per_node,
+        config.backend.precision,
+        workers[slot % len(workers)] if workers else None,
+        by_share=[
+            name for name, own in balances_of(config).items() if is_sized or not own.policy.splits_evenly
+        ],
+    )
+
 
 log = logging.getLogger(__name__)
 
@@ -112,8 +137,6 @@ def make_backend(context: RankContext, trainers: MPI.Intracomm, *, is_sized: boo
     cores_of_trainer = patient_allgather(trainers, Cores.of_this_process())
     config, roles = context.config, context.roles
     if config.backend.is_emulated:
-        from hpcbal.runtime.start.emulated import emulated_backend
-
         return emulated_backend(config, roles, trainers.rank, is_sized=is_sized)
     node_of_slot = roles.cluster.node_of_slots()
     my_node = roles.ranks[context.rank].node

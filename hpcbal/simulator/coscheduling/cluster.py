@@ -7,8 +7,13 @@ from dataclasses import replace
 
 from hpcbal.paramserver.coscheduling.synchroniser import Grant, NetworkSynchroniser
 from hpcbal.simulator.coscheduling.job import SharingDelays, SimulatedJob, SimulatedMachine, Turns
-from hpcbal.simulator.coscheduling.shared_machine import VirtualMachine
-from hpcbal.simulator.coscheduling.started_job import Checkpoint, Hears, StartedJob, Surroundings
+from hpcbal.simulator.coscheduling.started_job import (
+    Checkpoint,
+    Hears,
+    StartedJob,
+    Surroundings,
+    VirtualMachine,
+)
 from hpcbal.simulator.paramserver.clock import Clock, Cores, Delay
 from hpcbal.simulator.paramserver.job import ServingJob
 from hpcbal.simulator.paramserver.network import Network

@@ -13,9 +13,8 @@ from hpcbal.paramserver.coscheduling.scheduler import GroupingPolicy, JobSchedul
 from hpcbal.policies.grouping import JobLoad
 from hpcbal.simulator.coscheduling.cluster import VirtualCluster
 from hpcbal.simulator.coscheduling.job import SharingDelays, SimulatedJob, SimulatedMachine, Turns, check
-from hpcbal.simulator.coscheduling.record import JobTimes, SharingRun
+from hpcbal.simulator.coscheduling.record import GroupRecorder, JobTimes, SharingRun
 from hpcbal.simulator.coscheduling.started_job import Hears, StartedJob
-from hpcbal.simulator.coscheduling.watch import GroupRecorder
 from hpcbal.simulator.paramserver.clock import NS_PER_S, Clock
 from hpcbal.simulator.paramserver.job import ServingJob
 

@@ -9,8 +9,8 @@ from typing import Protocol
 
 from hpcbal.comm.channel import Message
 from hpcbal.events.history import EpochRecord
-from hpcbal.paramserver.coscheduling.messages import AskForNetwork, NetworkUsed, UseNetwork
 from hpcbal.paramserver.coscheduling.profiling import IterationMeter, load_of, note_disturbance
+from hpcbal.paramserver.coscheduling.subtasks import AskForNetwork, NetworkUsed, UseNetwork
 from hpcbal.paramserver.coscheduling.synchroniser import KEEP_S, Grant, NetworkSynchroniser
 from hpcbal.paramserver.master.bounded_staleness import BoundedStaleness
 from hpcbal.paramserver.master.events import End, Event, Instruction, StopRequested, WriteManifest
@@ -18,19 +18,99 @@ from hpcbal.paramserver.master.job import JobMachine, JobSpec
 from hpcbal.paramserver.master.messages import TurnDone
 from hpcbal.paramserver.master.stopping import JobStop
 from hpcbal.paramserver.store.layout import dealt_out, dealt_out_by_table
+from hpcbal.paramserver.worker.place import MachineQueues, SharedPlace, Waits
 from hpcbal.paramserver.worker.samples import Cursor
 from hpcbal.policies.grouping import JobLoad
 from hpcbal.simulator.coscheduling.flows import FlowClient, job_of_flows
-from hpcbal.simulator.coscheduling.job import SharingDelays, SimulatedJob, SimulatedMachine
-from hpcbal.simulator.coscheduling.shared_machine import StartTimes, VirtualMachine, VirtualTenant
+from hpcbal.simulator.coscheduling.job import SharingDelays, SimulatedJob, SimulatedMachine, Turns
 from hpcbal.simulator.paramserver.client import VirtualClient
-from hpcbal.simulator.paramserver.clock import Clock, Delay
-from hpcbal.simulator.paramserver.executor import VirtualExecutor
+from hpcbal.simulator.paramserver.clock import Clock, Cores, Delay, sleep
+from hpcbal.simulator.paramserver.executor import VirtualExecutor, VirtualPlace
 from hpcbal.simulator.paramserver.job import Delays, ServingJob, ServingMachine
 from hpcbal.simulator.paramserver.master import VirtualMaster
 from hpcbal.simulator.paramserver.network import Network
 from hpcbal.simulator.paramserver.server import VirtualServer
 from hpcbal.simulator.paramserver.units import Units
+
+
+@dataclass(frozen=True, slots=True)
+class StartTimes:
+    """Seconds of a start and a stop of a job on each of its machines.
+
+    Attributes:
+        make_s: of a core, to make the executor's blocks.
+        read_s, save_s: of its disk.
+    """
+
+    make_s: float
+    read_s: float
+    save_s: float
+
+
+class VirtualMachine(MachineQueues):
+    """One rank with the executors of several jobs.
+
+    Args:
+        clock: of the simulation.
+        turns: whether jobs take turns.
+        host: cores that all machines share.
+
+    Attributes:
+        cores: its own cores.
+        link: of jobs whose frames are not simulated.
+    """
+
+    def __init__(self, clock: Clock, turns: Turns, host: Cores) -> None:
+        super().__init__(
+            lambda: clock.now_s, uses_queues=turns.uses_queues, is_synchronised=turns.is_synchronised
+        )
+        self.clock, self.host = clock, host
+        self.cores, self.link = Cores(clock), Cores(clock)
+
+    def used_s(self) -> tuple[float, float]:
+        """For how long cores and link have been used until now."""
+        cpu, network = self.cpu_busy, self.network_busy
+        return cpu.seconds + cpu.under_way_s, network.seconds + network.under_way_s
+
+
+class VirtualTenant(VirtualPlace):
+    """The place of one job's executor on a shared machine.
+
+    Args:
+        machine: the machine.
+        rank: of the machine.
+        job: its name.
+        send: sends a message to the scheduler.
+        times: what a start and a stop take here.
+    """
+
+    def __init__(
+        self, machine: VirtualMachine, rank: int, job: str, send: Callable[[Message], None], times: StartTimes
+    ) -> None:
+        super().__init__(machine.clock)
+        self._machine, self._job, self._times = machine, job, times
+        self._name = f"{job} on {rank}"
+        self.subtasks: SharedPlace = SharedPlace(machine, job, send)
+
+    def hear(self, message: Message, look: Callable[[], None]) -> bool:
+        """A message for the executor has come, who goes on by `look`; returns whether it is for the place."""
+        self._machine.wakes[self._job] = partial(self.clock.after, 0.0, look)
+        return self.subtasks.hear(message)
+
+    def leave(self) -> None:
+        """The job is gone."""
+        del self._machine.wakes[self._job]
+
+    def compute(self, seconds: float, look: Callable[[], None]) -> Waits[float]:
+        return self._machine.cores.work(self._job, seconds, look)
+
+    def load(self, look: Callable[[], None]) -> Waits[None]:
+        """Making blocks takes the host's cores, whatever the machine computes."""
+        yield from self._machine.host.work(self._name, self._times.make_s, look)
+        yield from sleep(self.clock, look, self._times.read_s)
+
+    def save(self, look: Callable[[], None]) -> Waits[None]:
+        yield from sleep(self.clock, look, self._times.save_s)
 
 
 @dataclass(slots=True)

@@ -16,9 +16,8 @@ from hpcbal.simulator.paramserver.client import VirtualClient
 from hpcbal.simulator.paramserver.clock import Clock, Delay
 from hpcbal.simulator.paramserver.executor import VirtualExecutor
 from hpcbal.simulator.paramserver.job import Delays, ServingJob, ServingMachine
-from hpcbal.simulator.paramserver.master import VirtualMaster, Watcher
+from hpcbal.simulator.paramserver.master import ServingRun, VirtualMaster, Watcher
 from hpcbal.simulator.paramserver.network import Network
-from hpcbal.simulator.paramserver.record import ServingRun
 from hpcbal.simulator.paramserver.server import VirtualServer
 from hpcbal.simulator.paramserver.units import Units
 

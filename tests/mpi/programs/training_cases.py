@@ -406,7 +406,7 @@ def open_models(name: str) -> Models:
         from hpcbal.training.torch.backend import TorchBackend
 
         return Models(TorchBackend(precision="float64"), "training_models:linear_module", None, weighs=True)
-    from hpcbal.cluster.cores import Cores
+    from hpcbal.cluster.cgroup import Cores
     from hpcbal.training.devices import LocalSlots
     from hpcbal.training.keras.tensorflow_backend import TensorFlowBackend
     from hpcbal.training.keras.tensorflow_setup import setup_tensorflow

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from mpi4py import MPI
 
-from hpcbal.comm.group_comm import GroupComm
+from hpcbal.comm.channel import GroupComm
 from hpcbal.comm.mpi import MpiGroupComm, wait_for
 from hpcbal.config import DnnConfig
 from hpcbal.data.spec import SampleSpec
@@ -22,7 +22,7 @@ from hpcbal.training.groups import GroupFailed, TrainerGroups, agree
 
 # As in a run: rank 0 of the world is no trainer, and Horovod never sees it.
 IS_TRAINER = MPI.COMM_WORLD.rank > 0
-COMM = cast(MPI.Intracomm, MPI.COMM_WORLD.Split(int(IS_TRAINER), MPI.COMM_WORLD.rank))
+COMM = cast("MPI.Intracomm", MPI.COMM_WORLD.Split(int(IS_TRAINER), MPI.COMM_WORLD.rank))
 NUM_CLASSES = 5
 SHAPE = (6, 6, 1)
 SPEC = SampleSpec.of(SHAPE, "float64")

@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from hpcbal.cluster.cgroup import own_control_group
-from hpcbal.cluster.cores import Cores, Quota, cpu_quota, num_usable
+from hpcbal.cluster.cgroup import Cores, Quota, cpu_quota, num_usable, own_control_group
 
 
 def machine(tmp_path: Path, groups: str, files: dict[str, str]) -> Path:

@@ -8,7 +8,7 @@ import pytest
 from mpi4py import MPI
 
 from hpcbal.cluster import discovery
-from hpcbal.cluster.cores import Cores
+from hpcbal.cluster.cgroup import Cores
 from hpcbal.cluster.roles import Roles
 
 # Per node, the GPUs that each of its ranks sees.
@@ -38,7 +38,7 @@ class Comm:
 def discovered(monkeypatch: pytest.MonkeyPatch, seen: Seen) -> Roles:
     monkeypatch.setattr(discovery, "visible_gpus", lambda device: seen[0][0])
     monkeypatch.setattr(Cores, "of_this_process", lambda: Cores(frozenset({0})))
-    comm = cast(MPI.Comm, Comm(seen))
+    comm = cast("MPI.Comm", Comm(seen))
     return discovery.discover(comm, comm, slots_per_node=None, preprocessors_per_node=1, device="auto")
 
 

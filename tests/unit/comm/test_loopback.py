@@ -22,8 +22,7 @@ from loopback import (
     MeetingTimeoutError,
 )
 
-from hpcbal.comm.channel import Message
-from hpcbal.comm.group_comm import AloneComm
+from hpcbal.comm.channel import AloneComm, Message
 
 PROGRAMS = Path(__file__).resolve().parents[2] / "mpi" / "programs"
 TIMEOUT_S = 60.0

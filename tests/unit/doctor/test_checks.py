@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from hpcbal.cluster.cores import Cores, Quota
+from hpcbal.cluster.cgroup import Cores, Quota
 from hpcbal.cluster.started import BatchJob, Launcher
 from hpcbal.doctor import Finding, checks, merged, text_of
 from hpcbal.doctor.child import Answer

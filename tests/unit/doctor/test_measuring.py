@@ -163,7 +163,7 @@ def test_a_container_is_known_by_its_variables(monkeypatch: pytest.MonkeyPatch) 
 
 HANGING = """\
 import os, sys, time
-from hpcbal.doctor.watch import Watch
+from hpcbal.doctor.child import Watch
 watch = Watch(3.0, lambda doing: print(f"hung: {doing}", flush=True))
 watch.stage("the first")
 if sys.argv[1] == "well":

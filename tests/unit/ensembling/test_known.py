@@ -9,7 +9,7 @@ import pytest
 from numpy.typing import NDArray
 
 from hpcbal.ensembling import encoded, greedy_selection, log_loss_of_mean
-from hpcbal.ensembling.known import MOST_ROUNDS, WEIGHT, KnownPredictions, changes_by_each
+from hpcbal.ensembling.selection import MOST_ROUNDS, WEIGHT, KnownPredictions, changes_by_each
 
 
 def text_of(*probabilities: float) -> str:

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hpcbal.errors import PolicyError
-from hpcbal.policies.orders import BalancedOrder
+from hpcbal.policies.folds import BalancedOrder
 
 CLASSES = np.array([0, 0, 0, 0, 0, 3, 3, 1])
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from hpcbal.errors import PolicyError
-from hpcbal.policies.orders import sample_order
+from hpcbal.policies.folds import sample_order
 
 
 def test_the_order_is_pinned() -> None:

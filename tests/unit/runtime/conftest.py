@@ -38,8 +38,8 @@ from hpcbal.runtime.resuming.opening import open_run
 from hpcbal.runtime.roles import group_round
 from hpcbal.runtime.roles.preprocessor import Preprocessor
 from hpcbal.runtime.roles.trainer import Trainer
-from hpcbal.runtime.start.emulated import emulated_backend
 from hpcbal.runtime.start.scheduler import make_scheduler
+from hpcbal.runtime.start.trainer import emulated_backend
 from hpcbal.telemetry import read_ledger
 from hpcbal.telemetry.streams.slices import SliceRecorder
 
@@ -198,7 +198,7 @@ class Ranks:
                 self._errors.append(error)
                 self.hub.abort()
                 for context in self.contexts:
-                    cast(Guard, context.stop).failure = error
+                    cast("Guard", context.stop).failure = error
 
         self._threads.append(threading.Thread(target=be, name=f"rank-{rank}", daemon=True))
         self._threads[-1].start()

@@ -17,7 +17,7 @@ RANK = """\
 import logging, os, sys
 from pathlib import Path
 from hpcbal.processes import own_stream, say
-from hpcbal.runtime.handoff.own_lines import take_own_way
+from hpcbal.runtime.handoff.clean_output import take_own_way
 from hpcbal.runtime.rank import output
 
 output.BURST_BYTES, output.RATE_BYTES_PER_S, output.MOST_BYTES = 1000, 0, 5000

@@ -19,8 +19,7 @@ from hpcbal.policies import RateTable
 from hpcbal.policies.batching import BATCHING
 from hpcbal.policies.batching.even import Fixed
 from hpcbal.simulator import Balancing, PassModel, SimulatedRun, simulate
-from hpcbal.simulator.step_pace import StepPace
-from hpcbal.simulator.virtual_group import STEADY_AFTER
+from hpcbal.simulator.step_pace import STEADY_AFTER, StepPace
 
 RATE = 100.0
 PASSES = PassModel(num_train=1000, num_validation=90)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from hpcbal.cluster.cores import Cores, Quota
+from hpcbal.cluster.cgroup import Cores, Quota
 from hpcbal.errors import ClusterError
 from hpcbal.training.devices import LocalSlots, check_gpus_seen, thread_counts
 

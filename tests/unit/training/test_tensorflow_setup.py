@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from hpcbal.cluster.cores import Cores
+from hpcbal.cluster.cgroup import Cores
 from hpcbal.errors import ClusterError
 from hpcbal.training.devices import LocalSlots
 from hpcbal.training.keras import tensorflow_setup

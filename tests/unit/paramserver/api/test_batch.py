@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from hpcbal.paramserver.api import DataBlock, gather_batch, scatter_state, whole_block
-from hpcbal.paramserver.api.data_blocks import rng_of_batch
+from hpcbal.paramserver.api.batch import rng_of_batch
 
 
 def block_of(number: int, first: int, count: int) -> DataBlock:

@@ -10,7 +10,7 @@ import scipy.linalg
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hpcbal.paramserver.apps.damping import Damping, correlations, largest_ratio
+from hpcbal.paramserver.apps.lasso import Damping, correlations, largest_ratio
 from hpcbal.paramserver.apps.sparse_rows import SparseRows
 
 
@@ -64,7 +64,7 @@ def test_sparse_features_have_the_correlations_of_dense_ones(monkeypatch: pytest
     rows = [np.flatnonzero(row) for row in dense]
     offsets = np.concatenate([[0], np.cumsum([len(own) for own in rows])])
     sparse = SparseRows(np.arange(50), np.concatenate(rows), offsets, dense[dense != 0.0])
-    monkeypatch.setattr("hpcbal.paramserver.apps.damping._MOST_CELLS", 100)  # several runs of rows
+    monkeypatch.setattr("hpcbal.paramserver.apps.lasso._MOST_CELLS", 100)  # several runs of rows
     assert correlations(sparse) == pytest.approx(correlations(dense), abs=1e-12)
     assert np.diagonal(correlations(dense)).tolist() == pytest.approx([1.0] * 4 + [0.0] + [1.0] * 4)
 

@@ -14,8 +14,7 @@ from hpcbal.paramserver import apps
 from hpcbal.paramserver.alone import train_alone
 from hpcbal.paramserver.api import Ragged, SampleSource
 from hpcbal.paramserver.apps import texts
-from hpcbal.paramserver.apps.sources import ArraySource
-from hpcbal.paramserver.apps.texts import STOP_WORDS, library_texts
+from hpcbal.paramserver.apps.sources import STOP_WORDS, ArraySource, library_texts
 
 GENERATED = {
     "ratings": apps.generated_ratings(300, 100, 20.0),

@@ -14,7 +14,7 @@ from hpcbal.errors import InputError
 from hpcbal.paramserver.alone import Alone, train_alone
 from hpcbal.paramserver.api import Ragged, gather_batch
 from hpcbal.paramserver.apps import LDA
-from hpcbal.paramserver.apps.gibbs import Counts, Prior, sample
+from hpcbal.paramserver.apps.lda import Counts, Prior, sample
 from hpcbal.paramserver.apps.sources import ArraySource
 
 NUM_WORDS = 60

@@ -29,8 +29,7 @@ from hpcbal.paramserver.apps.sources import ArraySource
 from hpcbal.paramserver.engine import client
 from hpcbal.paramserver.master import messages
 from hpcbal.paramserver.master.events import BlockMove, Event, Reconfigure, SaveRequested, StopRequested
-from hpcbal.paramserver.worker.job import EmulatedMachine
-from hpcbal.paramserver.worker.loading import first_data
+from hpcbal.paramserver.worker.loading import EmulatedMachine, first_data
 from hpcbal.paramserver.worker.samples import Cursor, WorkerSamples
 
 

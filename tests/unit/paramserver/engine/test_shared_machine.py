@@ -28,7 +28,7 @@ from hpcbal.paramserver.engine.shared_machine import SharedMachine, Tenant
 from hpcbal.paramserver.engine.spilled_samples import SpilledSamples
 from hpcbal.paramserver.master import messages
 from hpcbal.paramserver.spilling import LocalDisk, SpillError
-from hpcbal.paramserver.worker.job import EmulatedMachine
+from hpcbal.paramserver.worker.loading import EmulatedMachine
 
 TIMEOUT_S = 60.0
 

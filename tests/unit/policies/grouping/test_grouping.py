@@ -26,7 +26,6 @@ from hpcbal.policies.grouping import (
     score,
 )
 from hpcbal.policies.grouping.arrays import LoadArrays
-from hpcbal.policies.grouping.dealing import deal_machines
 from hpcbal.policies.grouping.regrouping import (
     Losses,
     Regrouping,
@@ -34,7 +33,7 @@ from hpcbal.policies.grouping.regrouping import (
     _standing_still_s,
     similar_jobs,
 )
-from hpcbal.policies.grouping.scheduling import assign_jobs, interleaved
+from hpcbal.policies.grouping.scheduling import assign_jobs, deal_machines, interleaved
 
 SECONDS = st.floats(0.1, 20.0)
 

@@ -7,8 +7,8 @@ from types import ModuleType, SimpleNamespace
 
 import pytest
 
-from hpcbal.runtime.balance import device_memory
-from hpcbal.runtime.balance.device_memory import DeviceMemory, most_of_tensorflow
+from hpcbal.runtime.balance import gpu
+from hpcbal.runtime.balance.gpu import DeviceMemory, most_of_tensorflow
 
 TOTAL = 10 * 2**30
 
@@ -69,7 +69,7 @@ class FakeTensorFlow:
 @pytest.fixture(autouse=True)
 def tensorflow(monkeypatch: pytest.MonkeyPatch) -> FakeTensorFlow:
     fake = FakeTensorFlow()
-    monkeypatch.setattr(device_memory, "TensorFlowMemory", lambda: fake)
+    monkeypatch.setattr(gpu, "TensorFlowMemory", lambda: fake)
     return fake
 
 
@@ -104,7 +104,7 @@ def test_gpus_that_cuda_numbers_in_another_way_are_not_mixed_up(
 
 def test_it_is_not_read_more_often_than_needed(nvml: FakeNvml, monkeypatch: pytest.MonkeyPatch) -> None:
     clock = 1.0
-    monkeypatch.setattr(device_memory, "time", SimpleNamespace(monotonic=lambda: clock))
+    monkeypatch.setattr(gpu, "time", SimpleNamespace(monotonic=lambda: clock))
     memory = DeviceMemory("0")
     assert [memory.read(8) for _ in range(9)] == pytest.approx([0.4] * 9)
     assert len(nvml.asked) == 1
@@ -150,7 +150,7 @@ def test_a_group_that_continues_needs_no_less_than_before(nvml: FakeNvml, tensor
 def test_others_that_leave_the_gpu_are_forgotten(
     nvml: FakeNvml, tensorflow: FakeTensorFlow, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(device_memory, "INTERVAL_S", 0.0)
+    monkeypatch.setattr(gpu, "INTERVAL_S", 0.0)
     tensorflow.share = 0.3
     memory = DeviceMemory("1")
     reported = []
@@ -187,7 +187,7 @@ def test_a_driver_that_refuses_is_logged_once_and_nothing_is_measured(
     caplog: pytest.LogCaptureFixture,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(device_memory, "INTERVAL_S", 0.0)
+    monkeypatch.setattr(gpu, "INTERVAL_S", 0.0)
     nvml.fails, nvml.num_processes, tensorflow.share = True, 2, share
     assert DeviceMemory("0").read(8) is None
     assert "Driver Not Loaded" in caplog.text

@@ -24,7 +24,7 @@ from hpcbal.runtime.balance.decided_split import DecidedSplit
 from hpcbal.runtime.balance.step import Step, WorkerWatch
 from hpcbal.runtime.group.epoch import train_balanced
 from hpcbal.runtime.group.feeding import Feeder, StreamBatches
-from hpcbal.simulator.virtual_group import VirtualGroup
+from hpcbal.simulator.step_pace import VirtualGroup
 from hpcbal.training.backend import Contribution, Replica, Sums
 
 SAMPLE_S = (0.004, 0.008, 0.008, 0.030)

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from hpcbal.runtime.balance.device_memory import TensorFlowMemory
+from hpcbal.runtime.balance.gpu import TensorFlowMemory
 
 
 class FakeTensorFlow:
@@ -66,7 +66,7 @@ def test_an_allocator_that_does_not_count_is_logged_once(
 
 REAL = """\
 import sys
-from hpcbal.runtime.balance.device_memory import TensorFlowMemory
+from hpcbal.runtime.balance.gpu import TensorFlowMemory
 memory = TensorFlowMemory()
 memory.begin()
 assert memory.peak_bytes() is None and "tensorflow" not in sys.modules

@@ -7,7 +7,7 @@ from types import ModuleType, SimpleNamespace
 
 import pytest
 
-from hpcbal.runtime.group.device_use import INTERVAL_S, NO_DEVICE, DeviceUse
+from hpcbal.runtime.balance.gpu import NO_DEVICE, USE_INTERVAL_S, DeviceUse
 
 
 class FakeError(Exception):
@@ -72,7 +72,7 @@ def test_samples_are_rare_and_averaged_since_the_last_call(nvml: FakeNvml) -> No
         nvml.percent[0] = percent
         for _ in range(100):
             use.look()
-        clock.now_s += INTERVAL_S
+        clock.now_s += USE_INTERVAL_S
     assert nvml.num_reads == 3
     assert use.take() == pytest.approx(0.4)
 
@@ -86,7 +86,7 @@ def test_a_library_that_nobody_has_loaded_is_not_loaded(
     use.look()
     assert (use.take(), "pynvml" in sys.modules) == (None, False)
     monkeypatch.setitem(sys.modules, "pynvml", nvml)  # PyTorch is imported later
-    clock.now_s += INTERVAL_S
+    clock.now_s += USE_INTERVAL_S
     use.look()
     assert use.take() == pytest.approx(0.8)
 
@@ -100,7 +100,7 @@ def test_after_a_refusal_it_does_not_ask_again(
     with caplog.at_level("INFO"):
         for _ in range(3):
             use.look()
-            clock.now_s += INTERVAL_S
+            clock.now_s += USE_INTERVAL_S
     assert use.take() is None
     assert caplog.text.count("cannot be measured") == 1
 

@@ -22,8 +22,7 @@ from hpcbal.dataplane.ring import NodeRing
 from hpcbal.dataplane.stream import StreamPlan, StreamSpec
 from hpcbal.errors import DataError
 from hpcbal.events.history import Position
-from hpcbal.policies.folds import PassParts, deal_folds, in_folds
-from hpcbal.policies.orders import sample_order
+from hpcbal.policies.folds import PassParts, deal_folds, in_folds, sample_order
 from hpcbal.runtime.balance.balancer import EvenSplit
 from hpcbal.runtime.group.feeding import Batches, Feeder, StreamBatches
 from hpcbal.runtime.group.own_batches import OwnBatches

@@ -14,8 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hpcbal.runtime.handoff import clean_output
-from hpcbal.runtime.handoff.clean_output import Allowance, Cleaner, CleanOutput
-from hpcbal.runtime.handoff.own_lines import AppendedFile, NewLines
+from hpcbal.runtime.handoff.clean_output import Allowance, AppendedFile, Cleaner, CleanOutput, NewLines
 
 PIECES = [
     b"a",

@@ -15,12 +15,13 @@ from hpcbal.runtime.handoff.start_file import StartFacts
 from hpcbal.runtime.handoff.start_machine import (
     ANSWER_S,
     ENDED_EARLY,
+    EVALUATING,
     FORCE_S,
     QUIET_S,
+    TRAINING,
     Action,
     StartMachine,
 )
-from hpcbal.runtime.handoff.supervision import EVALUATING, TRAINING
 
 FRESH = StartMachine()
 DIED = "rank 2 died"

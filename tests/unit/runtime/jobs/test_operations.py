@@ -15,7 +15,7 @@ from hpcbal.config import ParamServerConfig, load_ensemble
 from hpcbal.errors import InputError
 from hpcbal.forecast.engine_trace import trace_of_engine
 from hpcbal.forecast.trace import Resource, Trace
-from hpcbal.paramserver.worker.job import EmulatedMachine
+from hpcbal.paramserver.worker.loading import EmulatedMachine
 from hpcbal.runtime.handoff.launch_dir import RunRequest, load_requested
 from hpcbal.runtime.jobs.profiling import OperationTrace, profiled, summary_of
 

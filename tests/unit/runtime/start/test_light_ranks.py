@@ -19,7 +19,7 @@ from pathlib import Path
 import hpcbal.runtime.main
 from hpcbal.config import load_config
 from hpcbal.data.source import open_source
-from hpcbal.runtime.start.table import recipe_of
+from hpcbal.runtime.start.recipe import recipe_of
 config = load_config(Path(sys.argv[1]))
 for role, no_more in (("preprocessor", "control"), ("trainer", "simulator"), ("scheduler", "report.page")):
     recipe = recipe_of(role)
@@ -60,5 +60,5 @@ def test_trainers_load_tensorflow_while_others_open_the_dataset(
         config = SimpleNamespace(
             backend=SimpleNamespace(name=backend, is_emulated=is_emulated), dnns=[dnn], searches=()
         )
-        TrainerRecipe.load_libraries(cast(EnsembleConfig, config))
+        TrainerRecipe.load_libraries(cast("EnsembleConfig", config))
     assert asked == ["hpcbal.training.keras.tensorflow_backend", "hpcbal.training.torch.backend"]

@@ -9,7 +9,7 @@ EVERY_ROLE_HAS_A_RECIPE = """
 import mpi4py
 mpi4py.rc.initialize = False  # the table is looked at, no role is played
 from hpcbal.cluster.roles import RankInfo, assign_roles
-from hpcbal.runtime.start.table import ROLES, recipe_of
+from hpcbal.runtime.start.recipe import ROLES, recipe_of
 roles = assign_roles([RankInfo(rank, 0, "host", rank, 0) for rank in range(5)], 2, 1)
 assert list(ROLES) == list(roles.ranks_by_role), (ROLES, list(roles.ranks_by_role))
 for role in ROLES:

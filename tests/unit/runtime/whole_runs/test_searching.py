@@ -15,7 +15,7 @@ from hpcbal.config import load_ensemble
 from hpcbal.config.schema.prune import OpenSearchConfig
 from hpcbal.config.submission import with_expected
 from hpcbal.ensembling import encoded
-from hpcbal.ensembling.known import KnownPredictions, changes_by_each
+from hpcbal.ensembling.selection import KnownPredictions, changes_by_each
 from hpcbal.errors import InputError
 from hpcbal.runtime.record import requests
 from hpcbal.runtime.roles import scheduler

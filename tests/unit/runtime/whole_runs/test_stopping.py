@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from hpcbal.cli.main import main
-from hpcbal.runtime.handoff.stop_requests import ask_to_stop
+from hpcbal.runtime.handoff.submissions import ask_to_stop
 from hpcbal.runtime.roles import scheduler
 from hpcbal.telemetry import RunDirectory, read_status
 

@@ -13,7 +13,7 @@ from hpcbal.errors import HpcbalError, InputError
 from hpcbal.paramserver.api import Table
 from hpcbal.paramserver.engine.wire import ENTRY_BYTES, HEADER_BYTES
 from hpcbal.paramserver.master.events import BlockMove, Reconfigure
-from hpcbal.paramserver.worker.job import EmulatedMachine
+from hpcbal.paramserver.worker.loading import EmulatedMachine
 from hpcbal.simulator.paramserver import Delays, ServingJob, ServingMachine, simulate_job, simulate_roles
 
 BANDWIDTH = 1e6

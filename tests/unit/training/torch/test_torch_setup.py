@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from hpcbal.cluster.cores import Cores
+from hpcbal.cluster.cgroup import Cores
 from hpcbal.errors import ClusterError
 from hpcbal.training.devices import LocalSlots
 from hpcbal.training.torch.setup import setup_torch

@@ -1,4 +1,4 @@
-"""Measure how full the memory of this rank's GPU is: by NVML, and by TensorFlow's own count."""
+"""Measure this rank's GPU: how busy it is, and how full its memory, by NVML and by TensorFlow."""
 
 from __future__ import annotations
 
@@ -6,9 +6,41 @@ import importlib
 import logging
 import sys
 import time
+from collections.abc import Callable
 from typing import Any
 
-from hpcbal.telemetry.resources.nvml import handle_of, wrong_order
+from hpcbal import env
+
+_UUIDS = ("GPU-", "MIG-")
+
+
+def wrong_order(gpu: str) -> str | None:
+    """Return why NVML would take another GPU for this one; None if it does not.
+
+    Indices and bus ids agree with NVML's only with `CUDA_DEVICE_ORDER=PCI_BUS_ID`.
+
+    Args:
+        gpu: an index, a UUID or a PCI bus id, from `visible_gpus`.
+    """
+    order = env.read("CUDA_DEVICE_ORDER")
+    if order == env.DRIVERS_ORDER or gpu.startswith(_UUIDS):
+        return None
+    return f"CUDA_DEVICE_ORDER is {order}, but NVML knows only {env.DRIVERS_ORDER}; unset it"
+
+
+def handle_of(nvml: Any, gpu: str) -> Any:
+    """Return the device handle for an index, a UUID or a PCI bus id.
+
+    Args:
+        nvml: the module `pynvml`, after `nvmlInit`.
+        gpu: see `wrong_order`.
+    """
+    if gpu.isdigit():
+        return nvml.nvmlDeviceGetHandleByIndex(int(gpu))
+    if gpu.startswith(_UUIDS):
+        return nvml.nvmlDeviceGetHandleByUUID(gpu)
+    return nvml.nvmlDeviceGetHandleByPciBusId(gpu)
+
 
 log = logging.getLogger(__name__)
 
@@ -157,3 +189,69 @@ def most_of_tensorflow(total_bytes: int) -> int:
 
 def _share(part: int, whole: int) -> float:
     return min(max(float(part) / float(whole), 0.0), 1.0)
+
+
+USE_INTERVAL_S = 1.0
+"""NVML's own period is between a sixth of a second and a second."""
+
+
+class DeviceUse:
+    """The share of the time in which the GPU runs at least one kernel, as NVML tells it between steps.
+
+    NVML is not loaded for this: PyTorch loads it where `nvidia-ml-py` is installed, and so do policies that
+    watch the memory of GPUs. Where it is not loaded, there is no GPU, or the driver refuses (as for parts of
+    a GPU), nothing is known.
+
+    Args:
+        gpu: id of this rank's GPU, from `visible_gpus`; None: it has none.
+        clock: monotonic seconds, for tests.
+    """
+
+    def __init__(self, gpu: str | None, clock: Callable[[], float] = time.monotonic) -> None:
+        self._gpu = gpu
+        self._clock = clock
+        self._next_s = -1.0
+        self._nvml: Any = None
+        self._handle: Any = None
+        self._samples: list[int] = []
+
+    def look(self) -> None:
+        """Take a sample, if the last one is old enough; called between steps."""
+        if self._gpu is None or self._clock() < self._next_s:
+            return
+        self._next_s = self._clock() + USE_INTERVAL_S
+        if self._nvml is None and not self._find(self._gpu):
+            return
+        try:
+            self._samples.append(int(self._nvml.nvmlDeviceGetUtilizationRates(self._handle).gpu))
+        except self._nvml.NVMLError as error:
+            self._give_up(str(error))
+
+    def take(self) -> float | None:
+        """Return the mean share since the last call, 0..1; None if there was no sample."""
+        samples, self._samples = self._samples, []
+        return sum(samples) / len(samples) / 100.0 if samples else None
+
+    def _find(self, gpu: str) -> bool:
+        """Return whether the GPU is found in NVML, if that is loaded by now."""
+        nvml = sys.modules.get("pynvml")
+        if nvml is None:
+            return False
+        if (problem := wrong_order(gpu)) is not None:
+            self._give_up(problem)
+            return False
+        try:
+            nvml.nvmlInit()
+            self._handle = handle_of(nvml, gpu)
+        except nvml.NVMLError as error:
+            self._give_up(str(error))
+            return False
+        self._nvml = nvml
+        return True
+
+    def _give_up(self, reason: str) -> None:
+        log.info("how busy the GPU is cannot be measured: %s", reason)
+        self._gpu = None
+
+
+NO_DEVICE = DeviceUse(None)

@@ -11,10 +11,10 @@ import pytest
 
 from hpcbal.errors import ExitCode
 from hpcbal.processes import shielding
-from hpcbal.runtime.handoff import minding, start_machine, supervision
+from hpcbal.runtime.handoff import start_machine, supervision
 from hpcbal.runtime.handoff.launch_dir import launch_directory
-from hpcbal.runtime.handoff.minding import Requests, mind
 from hpcbal.runtime.handoff.start_file import LAUNCH_DIR, StartFile
+from hpcbal.runtime.handoff.supervision import Requests, mind
 from hpcbal.telemetry.resources.processes import started_with
 
 # As mpirun does, it reads a rank's output until nobody can write to it any more.
@@ -50,15 +50,15 @@ def test_processes_that_outlive_the_run_are_ended(
 def test_the_end_of_the_code_that_has_started_this_is_a_request_to_stop(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setenv(minding.STARTER, str(os.getppid()))
+    monkeypatch.setenv(supervision.STARTER, str(os.getppid()))
     requests = Requests()
     requests.note_end_of_starter()
     assert not requests.stop
-    monkeypatch.setattr(minding.os, "getppid", lambda: 1)
+    monkeypatch.setattr(supervision.os, "getppid", lambda: 1)
     requests.note_end_of_starter()
     requests.note_end_of_starter()
     assert (requests.first_signal, requests.num_signals, requests.take_kill()) == ("SIGHUP", 1, False)
-    monkeypatch.delenv(minding.STARTER)
+    monkeypatch.delenv(supervision.STARTER)
     requests = Requests()
     requests.note_end_of_starter()
     assert not requests.stop
@@ -123,7 +123,7 @@ def test_the_reason_comes_behind_the_lines_of_mpirun(capfd: pytest.CaptureFixtur
 def test_the_reason_does_not_wait_long_for_mpirun(
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(minding, "LAST_WORDS_S", 0.05)
+    monkeypatch.setattr(supervision, "LAST_WORDS_S", 0.05)
     with launch_directory() as (directory, _):
         StartFile(directory).add(is_ready=True, last_words="rank 3 died", abort_code=1)
         process = subprocess.Popen([sys.executable, "-c", SPEAKS])
