@@ -11,7 +11,6 @@ queues, moves and the scheduler's decisions are simulated one by one; [PS] Eq. 4
 - `naive_*`, `subtasks_*`, `grouping_*`: the parts one after the other ([PS] Fig. 4.12): random groups that do
   not take turns (the best, the mean and the worst of several), the best of them with turns, and groups that
   are chosen but keep all samples in memory.
-- `lookahead_*`: with `harmony-lookahead`, which knows how many iterations are left.
 - `computing_*`, `communicating_*`: the 60 jobs that compute most, or least ([PS] Fig. 4.13).
 - `poisson_*`, `bursts_*`: jobs that arrive one after the other, by minutes between them ([PS] Fig. 4.15).
 - `kept_with_error_*`: share of the makespan's speed-up that is left if the scheduler believes all times to be
@@ -61,7 +60,7 @@ ERROR_SEEDS = range(2)
 ORDERS = range(1, 5)
 """Other orders in which the same jobs are submitted."""
 
-Kind = Literal["isolated", "naive", "subtasks", "grouping", "harmony", "lookahead"]
+Kind = Literal["isolated", "naive", "subtasks", "grouping", "harmony"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +103,7 @@ def simulate(case: Case) -> SharingRun:
     """Run a case."""
     jobs = jobs_of(case)
     turns = NAIVE if case.kind == "naive" else Turns()
-    if case.kind in ("harmony", "lookahead"):
+    if case.kind == "harmony":
         jobs = reloaded(jobs)
     policy: GroupingPolicy
     match case.kind:
@@ -112,8 +111,8 @@ def simulate(case: Case) -> SharingRun:
             policy = Isolated(ISOLATED_LIMIT, len(jobs))
         case "naive" | "subtasks":
             policy = RandomGroups(case.seed, GROUPED_LIMIT)
-        case "grouping" | "harmony" | "lookahead":
-            policy = Harmony(limit=GROUPED_LIMIT, lookahead=case.kind == "lookahead")
+        case "grouping" | "harmony":
+            policy = Harmony(limit=GROUPED_LIMIT)
     distort = distorted(case) if case.error else None
     return simulate_sharing(
         jobs, [MACHINE] * NUM_MACHINES, policy, turns=turns, delays=DELAYS, distort=distort
@@ -137,7 +136,7 @@ def all_cases() -> list[Case]:
     arrivals = [Case("isolated", "poisson", 0, minutes) for minutes in MINUTES]
     arrivals += [Case("isolated", "bursts", seed, MINUTES[1]) for seed in BURST_SEEDS]
     return [
-        *(Case(kind) for kind in ("isolated", "grouping", "harmony", "lookahead")),
+        *(Case(kind) for kind in ("isolated", "grouping", "harmony")),
         *(Case("naive", seed=seed) for seed in NAIVE_SEEDS),
         *(Case("subtasks", seed=seed) for seed in NAIVE_SEEDS),
         *(Case(kind, heavy) for heavy in ("computing", "communicating") for kind in kinds),
@@ -181,7 +180,6 @@ def figures(runs: Runs) -> dict[str, float]:
     note("naive_worst", min(naive.values(), key=lambda pair: pair[1]))
     note("subtasks", speedups(runs, Case("subtasks", seed=best)))
     note("grouping", speedups(runs, Case("grouping")))
-    note("lookahead", speedups(runs, Case("lookahead")))
     for heavy in ("computing", "communicating"):
         note(heavy, speedups(runs, Case("harmony", heavy)))
     for minutes in MINUTES:

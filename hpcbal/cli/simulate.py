@@ -48,8 +48,8 @@ def add_parser(verbs: Subparsers) -> None:
         "--paradigm",
         type=_names,
         metavar="NAME,...",
-        help="schedules, auto, or all but auto; of many parameter-server jobs: harmony, harmony-lookahead, "
-        "isolated, naive, or all (default: schedule.paradigm)",
+        help="schedules, auto, or all but auto; of many parameter-server jobs: harmony, isolated, naive, or "
+        "all (default: schedule.paradigm)",
     )
     parser.add_argument(
         "--seeds",

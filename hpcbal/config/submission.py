@@ -97,7 +97,7 @@ def submission_problems(run: JobsConfig, jobs: Sequence[SharedJobConfig]) -> lis
     if run.schedule.groups is not None:
         problems.append(
             "schedule.groups: the run has fixed groups, and a submitted job is in none of them; submit jobs "
-            "to runs with groups: null, or with paradigm harmony, harmony-lookahead or isolated"
+            "to runs with groups: null, or with paradigm harmony or isolated"
         )
     if any(machine.speed != 1.0 for machine in run.machines):
         problems += [

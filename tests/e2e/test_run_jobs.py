@@ -152,7 +152,7 @@ def test_jobs_share_machines_or_wait_for_memory_and_one_that_fits_nowhere_fails_
     many.write(
         job_of("late", arrives_s=1.0),
         *wide,
-        schedule={"paradigm": "harmony-lookahead"},
+        schedule={"paradigm": "harmony"},
         memory_per_node=100_000,
         slots={"per_node": 3},
     )

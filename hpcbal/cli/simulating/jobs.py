@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 FORMAT = 1
 
-PARADIGMS = ("harmony", "harmony-lookahead", "isolated", "naive")
+PARADIGMS = ("harmony", "isolated", "naive")
 
 
 def answer(args: argparse.Namespace, config: JobsConfig, warn: Callable[[str], None]) -> Answer:

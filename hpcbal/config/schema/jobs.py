@@ -81,12 +81,11 @@ class FixedGroupConfig(Section):
 class JobsScheduleConfig(Section):
     """Which jobs share which machines, and how they take turns there ([PS] Sec. 4.3)."""
 
-    paradigm: Literal["harmony", "harmony-lookahead", "isolated", "naive"] = key(
+    paradigm: Literal["harmony", "isolated", "naive"] = key(
         "harmony",
         "harmony: groups of jobs that fill each other's gaps, which compute and talk in turns; "
-        "harmony-lookahead: the same, but jobs that could end last come first; "
         "isolated: each job has its own machines; naive: jobs share machines and do not take turns.",
-        "harmony, harmony-lookahead, isolated, naive",
+        "harmony, isolated, naive",
     )
     min_gain: float = key(
         0.05,
@@ -126,7 +125,7 @@ class JobsScheduleConfig(Section):
     @property
     def takes_turns_at_links(self) -> bool:
         """Whether jobs pull and push in turn, each on all its machines at once."""
-        return self.paradigm.startswith("harmony")
+        return self.paradigm == "harmony"
 
     @model_validator(mode="after")
     def _check(self) -> JobsScheduleConfig:

@@ -28,9 +28,6 @@ from hpcbal.policies.grouping import (
 from hpcbal.policies.grouping.regrouping import JOB_GAIN, Losses, Regrouping
 from hpcbal.policies.grouping.scheduling import FitsTogether
 
-COULD_BE_LAST = 0.2
-"""See `longest_first`. With 0.5, makespans of the mix of [PS] Table 4.1 are those of `harmony`."""
-
 
 class Harmony:
     """Groups jobs by [PS] Sec. 4.3.2.
@@ -45,14 +42,10 @@ class Harmony:
     Args:
         min_gain: least gain for which groups change, as a share.
         limit: memory of a machine.
-        lookahead: whether jobs that could end last come first, see `longest_first`. False: those with less
-            work in an iteration; how many iterations they need is not known.
     """
 
-    def __init__(
-        self, min_gain: float = 0.05, limit: MemoryLimit | None = None, lookahead: bool = False
-    ) -> None:
-        self._min_gain, self._lookahead = min_gain, lookahead
+    def __init__(self, min_gain: float = 0.05, limit: MemoryLimit | None = None) -> None:
+        self._min_gain = min_gain
         self.limit = limit or MemoryLimit()
         self._first: frozenset[str] = frozenset()  # jobs of the beginning
         self._settled: set[str] = set()  # jobs that have been placed by what was measured of them
@@ -193,7 +186,10 @@ class Harmony:
         return list(filled(groups, [index], waiting, known, min_gain=self._min_gain, fits=self._fits))
 
     def _loads(self, view: JobsView) -> list[JobLoad]:
-        """Return the loads of the measured jobs, those to be preferred first."""
+        """Return the loads of the measured jobs, those with less work in an iteration first.
+
+        How many iterations they need is not known.
+        """
         known = _known(view)
         loads = [
             replace(
@@ -203,7 +199,7 @@ class Harmony:
             for job in view.jobs
             if job in known
         ]
-        return longest_first(loads, view.num_machines) if self._lookahead else sorted(loads, key=_work_s)
+        return sorted(loads, key=_work_s)
 
     @property
     def _fits(self) -> FitsTogether | None:
@@ -235,37 +231,3 @@ def _measure_on(view: JobsView) -> int:
 def _work_s(load: JobLoad) -> float:
     """Machine-seconds of computing in an iteration."""
     return load.compute_on(1)
-
-
-def longest_first(loads: Sequence[JobLoad], machines: int) -> list[JobLoad]:
-    """Jobs that could end last first, the longest at the head; then the others, those with less work first.
-
-    A job could end last if, even alone and on as many machines as suit it best, it takes more than the share
-    `COULD_BE_LAST` of the least time that is left to the run. If such jobs wait, they run alone in the end,
-    and most machines have nothing to do.
-
-    Args:
-        loads: of jobs. One whose end is not known comes last.
-        machines: of the run, >= 1.
-    """
-    alone_s = {load.name: _alone_s(load, machines) for load in loads}
-    computing_s = sum(_work_left_s(load) for load in loads if load.iterations_left is not None) / machines
-    least_s = COULD_BE_LAST * max([computing_s, *alone_s.values()], default=0.0)
-    long = [load for load in loads if alone_s[load.name] > least_s]
-    short = [load for load in loads if alone_s[load.name] <= least_s]
-    return [*sorted(long, key=lambda load: -alone_s[load.name]), *sorted(short, key=_work_left_s)]
-
-
-def _alone_s(load: JobLoad, machines: int) -> float:
-    """Seconds until the end of a job that has the best number of machines to itself; 0 if that is not
-    known."""
-    if load.iterations_left is None:
-        return 0.0
-    most = min(machines, load.most_machines or machines)
-    counts = range(load.least_machines, max(most, load.least_machines) + 1)
-    return load.iterations_left * min(load.iteration_on(count) for count in counts)
-
-
-def _work_left_s(load: JobLoad) -> float:
-    """Machine-seconds of computing until the end of a job; infinite if that is not known."""
-    return math.inf if load.iterations_left is None else load.iterations_left * load.compute_on(1)

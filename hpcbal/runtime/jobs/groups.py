@@ -31,7 +31,7 @@ def policy_of(config: JobsConfig, num_machines: int) -> GroupingPolicy:
         if (problem := plan.groups_problem(num_machines)) is not None:
             raise InputError(problem)
         return FixedGroups([JobGroup(group.jobs, group.machines) for group in plan.groups], limit)
-    return Harmony(plan.min_gain, limit, lookahead=plan.paradigm == "harmony-lookahead")
+    return Harmony(plan.min_gain, limit)
 
 
 def limit_of(config: JobsConfig) -> MemoryLimit:

@@ -130,7 +130,7 @@ def test_simulate_predicts_jobs_under_each_paradigm(
     assert main(["simulate", small(tmp_path), "--paradigm", "all", "--slots", "2,4", "--json", *costs]) == 0
     found = json.loads(capsys.readouterr().out)
     assert [(row["machines"], row["paradigm"]) for row in found["rows"]] == [
-        (count, name) for count in (2, 4) for name in ("harmony", "harmony-lookahead", "isolated", "naive")
+        (count, name) for count in (2, 4) for name in ("harmony", "isolated", "naive")
     ]
     for row in found["rows"]:
         ended = {job["name"]: job["ended_s"] for job in row["jobs"]}
@@ -166,7 +166,7 @@ def test_simulate_says_that_it_leaves_frames_out_on_many_machines(
         (["--set", "machines=[{count: 2}]"], "machines: got one without a bandwidth"),
         (["--set", "jobs.b.seconds_per_sample=null"], "jobs.b.seconds_per_sample: got null, allowed here"),
         (["--set", "memory_per_node=1000"], "memory_per_node: got 1,000 bytes, but a needs about"),
-        (["--paradigm", "auto"], "--paradigm: got 'auto', allowed for many jobs: harmony, harmony-lookahead"),
+        (["--paradigm", "auto"], "--paradigm: got 'auto', allowed for many jobs: harmony, isolated"),
         (["--samples", "3"], "--samples: works with ensembles only"),
         (["--cost", "load_s=3"], "--cost: got 'load_s', allowed for many jobs: control_s, start_s"),
         (["--cost", "start_s=-3"], "--cost: start_s: got -3.0, allowed: >= 0"),

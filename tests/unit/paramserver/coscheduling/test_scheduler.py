@@ -529,7 +529,6 @@ class World:
 
 POLICIES = {
     "harmony": lambda limit, seed: Harmony(limit=limit),
-    "lookahead": lambda limit, seed: Harmony(limit=limit, lookahead=True),
     "isolated": lambda limit, seed: Isolated(limit),
     "random": lambda limit, seed: RandomGroups(seed, limit),
 }
