@@ -42,8 +42,7 @@ def resolve_balance(settings: BalanceConfig, dnn: DnnConfig) -> DnnBalance:
         shares = dnn.shares or settings.shares
         return DnnBalance(replace(policy, shares=shares), shares, shares_are_own=bool(dnn.shares))
     if policy.takes_predictor:
-        guard = policy.guard if settings.guard else None
-        return DnnBalance(replace(policy, guard=guard), fits_speeds=settings.predictor == "narx")
+        return DnnBalance(policy, fits_speeds=settings.predictor == "narx")
     return DnnBalance(policy)
 
 

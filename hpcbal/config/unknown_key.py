@@ -18,6 +18,8 @@ from hpcbal.config.source.nodes import Path, YamlNode, join_key
 _CONTRACTS = {"dataset": DATASET, "model": MODEL, "app": APP}
 """By the key that names a callable, in sections whose `args` are its arguments."""
 _OF_DEFAULTS: Mapping[type[BaseModel], Listed] = {Defaults: DNNS, JobDefaults: JOBS}
+_GONE: Mapping[Path, str] = {("balance", "guard"): "leave it out, the guard of lb-bsp-cpu is always on"}
+"""What to do about keys that earlier versions had."""
 _DEFAULT_KEYS = {"dnns": DEFAULT_KEYS, "jobs": JOB_DEFAULT_KEYS}
 
 
@@ -32,6 +34,8 @@ def unknown_key(path: Path, root: YamlNode, model: type[BaseModel]) -> str:
         model: the model that they were validated against.
     """
     node, inside = root.deepest(path)
+    if path in _GONE:
+        return node.problem(f"this key is gone; {_GONE[path]}")
     owner, _ = field_at(model, path[:-1])
     known = keys_of(owner)
     also = ""

@@ -199,7 +199,6 @@ _RULES = (
         _with_policy(lambda policy: policy.takes_shares, ", on DNNs without their own shares"),
     ),
     _Rule("balance.predictor", _some(lambda balance: balance.policy.takes_predictor), _PREDICTING),
-    _Rule("balance.guard", _some(lambda balance: balance.policy.takes_predictor), _PREDICTING),
     _Rule("balance.first_fit", _some(lambda balance: balance.fits_speeds), _with_fitted),
     _Rule("balance.refit_every", _some(lambda balance: balance.fits_speeds), _with_fitted),
     _Rule(

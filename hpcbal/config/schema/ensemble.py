@@ -353,11 +353,6 @@ class BalanceConfig(Section):
     )
     first_fit: int = key(500, "Steps of a group before its first model is fitted.", COUNT_ALLOWED, ge=1)
     refit_every: int = key(200, "Steps from one fit to the next.", COUNT_ALLOWED, ge=1)
-    guard: bool = key(
-        True,
-        "Whether lb-bsp-cpu falls back towards even shares where its predictions make steps slower.",
-        "true, false",
-    )
     max_samples_per_slot: int | None = key(
         None,
         "Most samples of a step per slot, unless an even share is more; null: no limit.",

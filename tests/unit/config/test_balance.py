@@ -12,7 +12,6 @@ from hpcbal.config.schema.dnn import BalanceName
 from hpcbal.config.schema.ensemble import BalanceConfig
 from hpcbal.policies.batching import BATCHING
 from hpcbal.policies.batching.even import Fixed
-from hpcbal.policies.batching.guard import Guard
 from hpcbal.policies.batching.lb_bsp_cpu import LbBspCpu
 from hpcbal.policies.batching.speed import Memoryless
 
@@ -61,16 +60,6 @@ def test_only_narx_is_fitted(predictor: str, fits: bool) -> None:
     settings = BalanceConfig.model_validate({"policy": "lb-bsp-cpu", "predictor": predictor})
     balance = resolve_balance(settings, dnn())
     assert (balance.policy, balance.fits_speeds) == (LbBspCpu(Memoryless()), fits)
-
-
-@pytest.mark.parametrize("predictor", ["memoryless", "narx"])
-def test_the_guard_of_predictions_can_be_switched_off(predictor: str) -> None:
-    on = BalanceConfig.model_validate({"policy": "lb-bsp-cpu", "predictor": predictor})
-    off = on.model_copy(update={"guard": False})
-    assert resolve_balance(on, dnn()).policy.guard == Guard()
-    assert resolve_balance(off, dnn()).policy.guard is None
-    fitted = off.model_copy(update={"policy": "fitted"})
-    assert resolve_balance(fitted, dnn()).policy.guard == Guard()
 
 
 def test_policies_are_found_by_what_they_declare() -> None:

@@ -224,10 +224,11 @@ WRONG = [
     ("backend: {rates: {c: {1: 5}}}", "backend.rates.c: no DNN of that name, allowed: a, b"),
     ("backend: {name: emulated}", "backend.name: no rates for a, b; the emulated backend needs"),
     ("balance: {policy: fixed}", "balance.policy: got 'fixed' without weights; give balance.shares, or"),
+    ("balance: {guard: false}", "balance.guard: this key is gone; leave it out, the guard of"),
     (
         "balance: fitted",
         "balance: got 'fitted', allowed: a mapping with the keys policy, shares, predictor, first_fit, "
-        "refit_every, guard and 6 more (did you mean '{policy: fitted}'?)",
+        "refit_every, max_samples_per_slot and 5 more (did you mean '{policy: fitted}'?)",
     ),
     (
         "backend: emulatd",

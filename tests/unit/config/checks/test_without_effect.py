@@ -52,7 +52,6 @@ IN_VAIN = [
     ),
     ("balance.shares", "[2, 1]", "with policy: fixed", ["dnns.b.balance=fixed"]),
     ("balance.predictor", "narx", "with policy: lb-bsp-cpu", ["balance.policy=lb-bsp-cpu"]),
-    ("balance.guard", "false", "with policy: lb-bsp-cpu", ["balance.policy=lb-bsp-cpu"]),
     ("balance.predictor", "narx", "with policy: lb-bsp-cpu", ["dnns.a.balance=lb-bsp-cpu"]),
     ("balance.predictor", "narx", "with policy: lb-bsp-cpu", ["defaults.balance=lb-bsp-cpu"]),
     (

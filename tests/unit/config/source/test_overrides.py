@@ -145,14 +145,22 @@ def test_problems_of_the_file_and_of_overrides_come_together(path: Path) -> None
 @pytest.mark.parametrize(
     ("override", "keys", "meant"),
     [
-        ("balance=fitted", "policy, shares, predictor, first_fit, refit_every, guard and 6 more", "policy"),
+        (
+            "balance=fitted",
+            "policy, shares, predictor, first_fit, refit_every, max_samples_per_slot and 5 more",
+            "policy",
+        ),
         ("backend=emulated", "name, collective, precision, rates, workers", "name"),
         (
             "dnns.a.optimizer=adam",
             "name, learning_rate, momentum, weight_decay, nesterov, args and 3 more",
             "name",
         ),
-        ("balance=4", "policy, shares, predictor, first_fit, refit_every, guard and 6 more", ""),
+        (
+            "balance=4",
+            "policy, shares, predictor, first_fit, refit_every, max_samples_per_slot and 5 more",
+            "",
+        ),
     ],
 )
 def test_a_word_for_a_whole_section_is_refused_with_the_key_that_takes_it(
