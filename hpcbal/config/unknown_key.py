@@ -19,7 +19,7 @@ _CONTRACTS = {"dataset": DATASET, "model": MODEL, "app": APP}
 """By the key that names a callable, in sections whose `args` are its arguments."""
 _OF_DEFAULTS: Mapping[type[BaseModel], Listed] = {Defaults: DNNS, JobDefaults: JOBS}
 _GONE: Mapping[Path, str] = {("balance", "guard"): "leave it out, the guard of lb-bsp-cpu is always on"}
-"""What to do about keys that earlier versions had."""
+"""Advice for keys that earlier versions had."""
 _DEFAULT_KEYS = {"dnns": DEFAULT_KEYS, "jobs": JOB_DEFAULT_KEYS}
 
 

@@ -1,4 +1,4 @@
-"""What is exported: models with the meaning of their outputs, and an ensemble as one model."""
+"""Exported models with the meaning of their outputs, and an ensemble as one model."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What users ask of a run that has begun: jobs and DNNs that join it, and DNNs that stop; as files.
+"""Requests of users to a run that has begun: jobs and DNNs that join it, and DNNs that stop; as files.
 
 The files are the record: a job or a DNN belongs to the run once its file is there, whatever is killed
 afterwards. They are numbered, in the order in which they came.
