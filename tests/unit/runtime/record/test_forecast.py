@@ -69,7 +69,7 @@ def test_what_is_left_is_predicted_at_any_moment(make: Callable[..., Forecaster]
     forecast.ask(ensemble)
     later = answer(forecast)
     assert later is not None
-    assert later.prediction.remaining_s == pytest.approx(3 * PASS_S)
+    assert later.left.remaining_s == pytest.approx(3 * PASS_S)
 
 
 def test_a_prediction_reports_when_it_was_asked_for(make: Callable[..., Forecaster]) -> None:
