@@ -32,7 +32,7 @@ from hpcbal.paramserver.master.messages import Report
 from hpcbal.paramserver.store.layout import Layout
 from hpcbal.paramserver.worker.app_hands import AppHands, CheckedUpdates, Wanted
 from hpcbal.paramserver.worker.loading import JobSetup, first_data
-from hpcbal.paramserver.worker.place import Place, Waits
+from hpcbal.paramserver.worker.resources import Resources, Waits
 from hpcbal.paramserver.worker.samples import Cursor, WorkerSamples
 from hpcbal.paramserver.worker.worker import Worker
 
@@ -87,7 +87,7 @@ class Alone(AppHands):
         self.epoch = 0
         self.values: dict[str, NDArray[Any]] = {table.name: self._initial_values(table) for table in tables}
         self._reports: list[Report] = []
-        worker = Worker(job.steps, samples, self, Place(), self._reports.append)
+        worker = Worker(job.steps, samples, self, Resources(), self._reports.append)
         self._hear, self._life = worker.hear, worker.life()
         self._awaited = next(self._life)
         self._obey(messages.Assign((0,) * num_data_blocks, (), None))

@@ -1,4 +1,4 @@
-"""Where an executor runs: alone on its rank, or on a machine that executors of several jobs share.
+"""The resources of an executor: a rank for itself, or a machine that executors of several jobs share.
 
 One thread, the machine's, polls for all of them and serves their parameters, whatever the others do. A job's
 thread runs its executor as if it were alone: where that would wait, the thread sleeps until something has
@@ -24,12 +24,12 @@ from hpcbal.paramserver.engine.transport import Transport
 from hpcbal.paramserver.engine.wire import PacedLink
 from hpcbal.paramserver.spilling import LocalDisk, MachineSpill
 from hpcbal.paramserver.worker.loading import JobSetup
-from hpcbal.paramserver.worker.place import MachineQueues, Place, SharedPlace
+from hpcbal.paramserver.worker.resources import MachineQueues, Resources, SharedResources
 from hpcbal.paramserver.worker.samples import WorkerSamples
 from hpcbal.policies.grouping import JobMemory
 
 
-class EnginePlace:
+class RankResources:
     """A rank that one executor has for itself.
 
     Args:
@@ -42,7 +42,7 @@ class EnginePlace:
 
     def __init__(self, bytes_per_s: float | None = None) -> None:
         self.link = None if bytes_per_s is None else PacedLink(bytes_per_s)
-        self.subtasks = Place()
+        self.subtasks = Resources()
 
     def reactor(
         self, transport: Transport, channel: Channel, on_message: Callable[[Message], None]
@@ -171,8 +171,8 @@ class SharedMachine(MachineQueues):
             self._awake.wait(min(max(FIRST_SLEEP_S, LATE_SHARE * waited_s), MAX_SLEEP_S))
 
 
-class Tenant(EnginePlace):
-    """The place of one job's executor on a shared machine.
+class Tenant(RankResources):
+    """The resources of one job's executor on a shared machine.
 
     Args:
         machine: the machine.
@@ -195,7 +195,7 @@ class Tenant(EnginePlace):
         self.changed = threading.Condition(machine.lock)
         self.inbox: deque[Message] = deque()
         self._channel: Channel | None = None
-        self.subtasks: SharedPlace = SharedPlace(machine, job, self._send)
+        self.subtasks: SharedResources = SharedResources(machine, job, self._send)
         self._reactor: SharedReactor | None = None
 
     def deliver(self, message: Message) -> None:
@@ -254,7 +254,7 @@ class Tenant(EnginePlace):
             self.machine.lock.acquire()
 
     def taking(self, reactor: Reactor, seconds: float) -> AbstractContextManager[None]:
-        """See `EnginePlace`; jobs that compute at a time share the cores. The machine serves meanwhile."""
+        """See `RankResources`; jobs that compute at a time share the cores. The machine serves meanwhile."""
         return self.machine.processor.taking(self.job, seconds)
 
 

@@ -26,8 +26,8 @@ from typing import Any, TypeVar
 from hpcbal.cluster.roles import SCHEDULER_RANK, RankInfo
 from hpcbal.errors import ExitCode
 from hpcbal.processes import say
+from hpcbal.runtime.handoff.leftovers import TRAINING, Sentences
 from hpcbal.runtime.handoff.start_file import StartFile, note_loss
-from hpcbal.runtime.handoff.start_machine import TRAINING, Sentences
 from hpcbal.runtime.health.silence import WAITING, HangTrace, Note, NoteWatch
 from hpcbal.telemetry.resources.processes import Endings, process_is_gone, process_is_suspended
 

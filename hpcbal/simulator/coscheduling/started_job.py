@@ -18,14 +18,14 @@ from hpcbal.paramserver.master.job import JobMachine, JobSpec
 from hpcbal.paramserver.master.messages import TurnDone
 from hpcbal.paramserver.master.stopping import JobStop
 from hpcbal.paramserver.store.layout import dealt_out, dealt_out_by_table
-from hpcbal.paramserver.worker.place import MachineQueues, SharedPlace, Waits
+from hpcbal.paramserver.worker.resources import MachineQueues, SharedResources, Waits
 from hpcbal.paramserver.worker.samples import Cursor
 from hpcbal.policies.grouping import JobLoad
 from hpcbal.simulator.coscheduling.flows import FlowClient, job_of_flows
 from hpcbal.simulator.coscheduling.job import SharingDelays, SimulatedJob, SimulatedMachine, Turns
 from hpcbal.simulator.paramserver.client import VirtualClient
 from hpcbal.simulator.paramserver.clock import Clock, Cores, Delay, sleep
-from hpcbal.simulator.paramserver.executor import VirtualExecutor, VirtualPlace
+from hpcbal.simulator.paramserver.executor import VirtualExecutor, VirtualResources
 from hpcbal.simulator.paramserver.job import Delays, ServingJob, ServingMachine
 from hpcbal.simulator.paramserver.master import VirtualMaster
 from hpcbal.simulator.paramserver.network import Network
@@ -73,8 +73,8 @@ class VirtualMachine(MachineQueues):
         return cpu.seconds + cpu.under_way_s, network.seconds + network.under_way_s
 
 
-class VirtualTenant(VirtualPlace):
-    """The place of one job's executor on a shared machine.
+class VirtualTenant(VirtualResources):
+    """The resources of one job's executor on a shared machine.
 
     Args:
         machine: the machine.
@@ -90,10 +90,10 @@ class VirtualTenant(VirtualPlace):
         super().__init__(machine.clock)
         self._machine, self._job, self._times = machine, job, times
         self._name = f"{job} on {rank}"
-        self.subtasks: SharedPlace = SharedPlace(machine, job, send)
+        self.subtasks: SharedResources = SharedResources(machine, job, send)
 
     def hear(self, message: Message, look: Callable[[], None]) -> bool:
-        """A message for the executor has come, who goes on by `look`; returns whether it is for the place."""
+        """A message for the executor has come, who goes on by `look`; returns whether it is for them."""
         self._machine.wakes[self._job] = partial(self.clock.after, 0.0, look)
         return self.subtasks.hear(message)
 
@@ -401,7 +401,7 @@ class StartedJob:
 
 
 class _Listener:
-    """Hands the master's messages to an executor and its place."""
+    """Hands the master's messages to an executor and its resources."""
 
     def __init__(self, tenant: VirtualTenant, executor: VirtualExecutor) -> None:
         self._tenant, self._executor = tenant, executor

@@ -21,7 +21,7 @@ from hpcbal.runtime import launch
 from hpcbal.runtime.handoff import supervision
 from hpcbal.runtime.handoff.launch_dir import RunRequest
 from hpcbal.runtime.handoff.start_file import NAME, StartFile
-from hpcbal.runtime.handoff.supervision import Requests, mind
+from hpcbal.runtime.handoff.supervision import Requests, supervise
 
 CONFIG = """
 data: {dataset: "hpcbal.data:digits"}
@@ -193,7 +193,7 @@ class Mpirun:
 
 def mind_mpirun(mpirun: Any, folder: Path) -> int:
     with Requests() as requests:
-        return mind(mpirun, folder, requests)
+        return supervise(mpirun, folder, requests)
 
 
 @pytest.mark.parametrize("ends_with", [signal.SIGUSR2, signal.SIGINT], ids=lambda number: number.name)

@@ -11,17 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hpcbal.errors import ExitCode
+from hpcbal.runtime.handoff.leftovers import EVALUATING, TRAINING
 from hpcbal.runtime.handoff.start_file import StartFacts
-from hpcbal.runtime.handoff.start_machine import (
-    ANSWER_S,
-    ENDED_EARLY,
-    EVALUATING,
-    FORCE_S,
-    QUIET_S,
-    TRAINING,
-    Action,
-    StartMachine,
-)
+from hpcbal.runtime.handoff.start_machine import ANSWER_S, ENDED_EARLY, FORCE_S, QUIET_S, Action, StartMachine
 
 FRESH = StartMachine()
 DIED = "rank 2 died"
