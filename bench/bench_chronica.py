@@ -34,7 +34,7 @@ from hpcbal.policies.samples import (
     order_in_windows,
     shuffle,
 )
-from hpcbal.policies.samples.drawing import MEAN_SIZE, generated_sizes
+from hpcbal.policies.samples.chronica import MEAN_SIZE, generated_sizes
 
 DIFS = (0.0, 4.0, 8.0, 16.0, 32.0, 64.0)
 CLUSTERS = {"": [1.0] * 8, "hetero_": [1.0] * 4 + [0.5] * 4}

@@ -14,10 +14,9 @@ import numpy as np
 import numpy.typing as npt
 
 from hpcbal.policies.batching import BATCHING, BatchTask, Observation
-from hpcbal.policies.batching.lb_bsp_cpu import LbBspCpu
+from hpcbal.policies.batching.lb_bsp_cpu import LbBspCpu, Memoryless, SpeedHistory, SpeedPredictor
 from hpcbal.policies.batching.min_max import apportion
 from hpcbal.policies.batching.narx import Narx, fit_narx
-from hpcbal.policies.batching.speed import Memoryless, SpeedHistory, SpeedPredictor
 
 FloatArray = npt.NDArray[np.float64]
 FORMAT = 1

@@ -3,8 +3,7 @@
 from hpcbal.checkpoint.background import BackgroundWriter, WriteDone
 from hpcbal.checkpoint.best import forget_best, holds_best, read_best, recover_best
 from hpcbal.checkpoint.reader import read_checkpoint, read_progress, recover_progress
-from hpcbal.checkpoint.seal import FORMAT_VERSION
-from hpcbal.checkpoint.state import TrainingState
+from hpcbal.checkpoint.state import FORMAT_VERSION, TrainingState
 from hpcbal.checkpoint.weights import KeptWeights, has_trained, read_weights
 from hpcbal.checkpoint.writer import FileIdentity, check_arrays, set_aside, write_checkpoint
 

@@ -10,8 +10,7 @@ from typing import Any
 import h5py
 from numpy.typing import NDArray
 
-from hpcbal.checkpoint.seal import OtherVersionError, verify
-from hpcbal.checkpoint.state import TrainingState, progress_from_json
+from hpcbal.checkpoint.state import OtherVersionError, TrainingState, progress_from_json, verify
 from hpcbal.checkpoint.writer import (
     ARRAYS,
     ASIDE,

@@ -16,8 +16,7 @@ from numpy.typing import NDArray
 
 from hpcbal.checkpoint.best import BEST_BY, BEST_EPOCH, CLASSES, ONLY_BEST, WEIGHTS, holds_best, read_best
 from hpcbal.checkpoint.reader import read_checkpoint, read_progress
-from hpcbal.checkpoint.seal import has_sealed_length
-from hpcbal.checkpoint.state import TrainingState
+from hpcbal.checkpoint.state import TrainingState, has_sealed_length
 from hpcbal.checkpoint.writer import CURRENT
 from hpcbal.errors import CheckpointError, InputError
 

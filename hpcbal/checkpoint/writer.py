@@ -25,8 +25,15 @@ import numpy as np
 from h5py import h5d, h5p, h5s, h5t
 from numpy.typing import NDArray
 
-from hpcbal.checkpoint.seal import SEAL_BYTES, OtherVersionError, make_seal, start_checksum, verify
-from hpcbal.checkpoint.state import TrainingState, progress_to_json
+from hpcbal.checkpoint.state import (
+    SEAL_BYTES,
+    OtherVersionError,
+    TrainingState,
+    make_seal,
+    progress_to_json,
+    start_checksum,
+    verify,
+)
 from hpcbal.errors import CheckpointError
 from hpcbal.telemetry.files.atomic_file import (
     create_new,

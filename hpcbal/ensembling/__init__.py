@@ -28,7 +28,7 @@ from hpcbal.ensembling.calibration import (
 )
 from hpcbal.ensembling.columns import columns_of_samples, prediction_columns
 from hpcbal.ensembling.evidence import Evidence, WatchedItems, decoded, encoded
-from hpcbal.ensembling.members import MemberTally
+from hpcbal.ensembling.members import ClassTally, MemberTally, Tally, ValueTally, tally_of
 from hpcbal.ensembling.selection import (
     Combination,
     Loss,
@@ -36,7 +36,6 @@ from hpcbal.ensembling.selection import (
     log_loss_of_mean,
     squared_error_of_mean,
 )
-from hpcbal.ensembling.tallies import ClassTally, Tally, ValueTally, tally_of
 
 __all__ = [
     "COVERAGE",

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hpcbal.ensembling.answers import TINY, Kind, answers_of
-from hpcbal.ensembling.tallies import ClassTally
+from hpcbal.ensembling.members import ClassTally
 from hpcbal.errors import PolicyError
 
 COVERAGE = 0.9

@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 from hpcbal.policies.batching import BatchingPolicy, BatchTask, Observation
 from hpcbal.policies.batching.fitted import Fitted
 from hpcbal.policies.batching.guard import Guard
-from hpcbal.policies.batching.lb_bsp_cpu import LbBspCpu
-from hpcbal.policies.batching.speed import Memoryless
+from hpcbal.policies.batching.lb_bsp_cpu import LbBspCpu, Memoryless
 from hpcbal.policies.batching.time_curves import FloatArray
 
 NUM_STEPS = 400

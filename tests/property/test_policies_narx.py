@@ -10,9 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hpcbal.policies.batching import BatchTask, Observation, WorkerLimits
-from hpcbal.policies.batching.lb_bsp_cpu import LbBspCpu
+from hpcbal.policies.batching.lb_bsp_cpu import LbBspCpu, Memoryless, SpeedHistory, SpeedPredictor
 from hpcbal.policies.batching.narx import fit_narx
-from hpcbal.policies.batching.speed import Memoryless, SpeedHistory, SpeedPredictor
 
 NUM_WORKERS = 3
 shares = st.none() | st.floats(0.0, 1.0)

@@ -53,7 +53,7 @@ IN_A_MODEL = """\
 import os
 from types import SimpleNamespace
 from hpcbal.processes import remember_rank
-from hpcbal.runtime.start.model_check import ModelCheck
+from hpcbal.runtime.start.trainer import ModelCheck
 
 remember_rank()
 dnn = SimpleNamespace(name="a", model="m:f", init=None, freeze=())

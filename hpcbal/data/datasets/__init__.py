@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from hpcbal.data.datasets.generated_series import generated_series
 from hpcbal.data.datasets.hdf5 import hdf5
 from hpcbal.data.datasets.image_folder import image_folder
 from hpcbal.data.datasets.map_style import map_style
@@ -10,7 +9,7 @@ from hpcbal.data.datasets.parquet_shards import parquet_shards
 from hpcbal.data.datasets.small_sets import diabetes, digit_scenes, digits, fashion_mnist
 from hpcbal.data.datasets.tar_shards import tar_shards
 from hpcbal.data.datasets.tfrecord_shards import tfrecord_shards
-from hpcbal.data.datasets.ts_series import ts_series
+from hpcbal.data.datasets.ts_series import generated_series, ts_series
 
 __all__ = [
     "diabetes",

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from hpcbal.errors import PolicyError
-from hpcbal.policies.batching.speed import Memoryless, SpeedHistory, SpeedPredictor
+from hpcbal.policies.batching.lb_bsp_cpu import Memoryless, SpeedHistory, SpeedPredictor
 from hpcbal.policies.batching.time_curves import FloatArray
 
 LOOK_BACK = 2  # d_v = d_c = d_m

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from hpcbal.report.model import EpochPoint
 from hpcbal.telemetry.files.json_lines import duration_text
-from hpcbal.telemetry.views.folds import fold_sentences
+from hpcbal.telemetry.views.evaluation import fold_sentences
 from hpcbal.telemetry.views.table import count_text, early_text, format_table, number_text
 
 

@@ -22,8 +22,7 @@ from hpcbal.report.drawing.shapes import FONTS, HAIR, INK, QUIET, can_write_png,
 from hpcbal.report.model import EpochPoint, JobReport, PredictedDuration, ReportData
 from hpcbal.safe_text import printable
 from hpcbal.telemetry.files.atomic_file import output_error, write_atomic
-from hpcbal.telemetry.views.evaluation import title_of
-from hpcbal.telemetry.views.folds import fold_sentences
+from hpcbal.telemetry.views.evaluation import fold_sentences, title_of
 from hpcbal.telemetry.views.summary import metric_words
 from hpcbal.telemetry.views.table import count_text, early_text, key_line
 

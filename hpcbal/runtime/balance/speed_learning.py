@@ -20,9 +20,8 @@ import numpy as np
 
 from hpcbal.errors import OutputError, PolicyError
 from hpcbal.policies.batching import BatchingPolicy, BatchTask, Cadence, Decision, Observation
-from hpcbal.policies.batching.lb_bsp_cpu import LbBspCpu, LbBspCpuState
+from hpcbal.policies.batching.lb_bsp_cpu import LbBspCpu, LbBspCpuState, SpeedHistory
 from hpcbal.policies.batching.narx import MOST_ITERATIONS, Narx, fit_narx
-from hpcbal.policies.batching.speed import SpeedHistory
 from hpcbal.policies.batching.time_curves import FloatArray
 from hpcbal.telemetry.files.atomic_file import read_file, write_atomic
 

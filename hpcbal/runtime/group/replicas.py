@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hpcbal.checkpoint import FileIdentity, TrainingState, read_checkpoint, read_weights
-from hpcbal.checkpoint.seal import digest_of
+from hpcbal.checkpoint.state import digest_of
 from hpcbal.checkpoint.weights import read_keras_file
 from hpcbal.config import DnnConfig
 from hpcbal.config.schema.dnn import InitConfig

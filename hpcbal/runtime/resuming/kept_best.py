@@ -9,7 +9,7 @@ from pathlib import Path
 
 from hpcbal.checkpoint import TrainingState, read_best, recover_best, recover_progress, set_aside
 from hpcbal.checkpoint.best import BEST, BEST_BY, ONLY_BEST
-from hpcbal.checkpoint.seal import digest_of
+from hpcbal.checkpoint.state import digest_of
 from hpcbal.checkpoint.writer import CURRENT
 from hpcbal.control import DnnSpec
 from hpcbal.control.progress import best, evaluate

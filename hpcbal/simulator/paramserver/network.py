@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Mapping
 from functools import partial
 
-from hpcbal.paramserver.store.links import Link
+from hpcbal.paramserver.store.moving import Link
 from hpcbal.simulator.paramserver.clock import NS_PER_S, Clock, Delay
 
 EAGER_BYTES = 4096

@@ -4,15 +4,38 @@ from __future__ import annotations
 
 import json
 import os
+import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeAlias
 
 from hpcbal.errors import InputError
+from hpcbal.kinds import MEMBER_NAME
 from hpcbal.telemetry.files.atomic_file import cannot_read, read_file, write_json_atomic
-from hpcbal.telemetry.views.folds import fold_sentences
 from hpcbal.telemetry.views.table import count_text, format_table, number_text
+
+
+def fold_sentences(scores: Mapping[str, float | None], score: str) -> list[str]:
+    """Return a sentence for each configuration with members of two folds or more that have a score.
+
+    Args:
+        scores: of all DNNs, by name; None: not known.
+        score: what it is, for the sentence.
+    """
+    found: dict[str, list[float]] = {}
+    for name, value in scores.items():
+        member = MEMBER_NAME.fullmatch(name)
+        if member is not None and value is not None:
+            found.setdefault(member[1], []).append(value)
+    return [
+        f"{name} over {len(values)} folds: {score} {number_text(statistics.fmean(values))} +- "
+        f"{number_text(statistics.stdev(values))} (standard deviation), "
+        f"{number_text(min(values))} to {number_text(max(values))}"
+        for name, values in found.items()
+        if len(values) > 1
+    ]
+
 
 EVALUATION_SCHEMA = 1
 Bin: TypeAlias = tuple[int, float, float]

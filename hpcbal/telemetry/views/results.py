@@ -14,7 +14,7 @@ from hpcbal.errors import InputError
 from hpcbal.kinds import ENSEMBLE, JOBS, KINDS, Kind
 from hpcbal.telemetry.files.atomic_file import cannot_read, regular_file, write_atomic
 from hpcbal.telemetry.files.json_lines import duration_text
-from hpcbal.telemetry.views.folds import fold_sentences
+from hpcbal.telemetry.views.evaluation import fold_sentences
 from hpcbal.telemetry.views.kinds import Measure, is_number, measure_in
 from hpcbal.telemetry.views.summary import BEST, SAVED, Number
 from hpcbal.telemetry.views.table import cell_text, count_text, early_text, format_table, number_text

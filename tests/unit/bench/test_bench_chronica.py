@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from workloads.unequal import Trial, Workers
 
-from hpcbal.policies.samples.drawing import MEAN_SIZE, generated_sizes
+from hpcbal.policies.samples.chronica import MEAN_SIZE, generated_sizes
 
 
 def pass_s(method: str, speeds: list[float], dif: float) -> float:

@@ -9,7 +9,7 @@ import pytest
 from support import predictor_replay
 from support.predictor_replay import Traces, limit, observe, replay, replay_fitted
 
-from hpcbal.policies.batching.speed import Memoryless, SpeedHistory
+from hpcbal.policies.batching.lb_bsp_cpu import Memoryless, SpeedHistory
 
 NUM_ITERATIONS = 60
 

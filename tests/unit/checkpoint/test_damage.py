@@ -10,7 +10,7 @@ from hpcbal.checkpoint import (
     read_checkpoint,
     read_progress,
     recover_progress,
-    seal,
+    state,
     write_checkpoint,
 )
 from hpcbal.errors import CheckpointError
@@ -137,7 +137,7 @@ def test_a_file_changed_since_it_was_written_is_not_trusted(two):
 
 
 def test_another_format_version_stops_rather_than_training_again(two, monkeypatch):
-    monkeypatch.setattr(seal, "FORMAT_VERSION", 7)
+    monkeypatch.setattr(state, "FORMAT_VERSION", 7)
     with pytest.raises(CheckpointError, match=r"checkpoint\.h5: its format is version 1; .* reads 7"):
         read_progress(two)
 
@@ -155,6 +155,6 @@ def test_a_file_that_cannot_be_opened_stops_rather_than_training_again(two, monk
     def refuse(path, *args, **kwargs):
         raise PermissionError(13, "Permission denied", str(path))
 
-    monkeypatch.setattr(seal, "open", refuse, raising=False)
+    monkeypatch.setattr(state, "open", refuse, raising=False)
     with pytest.raises(CheckpointError, match=r"checkpoint\.h5: cannot read .*Permission denied"):
         read_checkpoint(two)

@@ -12,8 +12,7 @@ from hpcbal.config.schema.dnn import BalanceName
 from hpcbal.config.schema.ensemble import BalanceConfig
 from hpcbal.policies.batching import BATCHING
 from hpcbal.policies.batching.even import Fixed
-from hpcbal.policies.batching.lb_bsp_cpu import LbBspCpu
-from hpcbal.policies.batching.speed import Memoryless
+from hpcbal.policies.batching.lb_bsp_cpu import LbBspCpu, Memoryless
 
 
 def dnn(**keys: object) -> DnnConfig:

@@ -9,7 +9,7 @@ import pytest
 from numpy.typing import NDArray
 
 from hpcbal.ensembling import encoded, greedy_selection, log_loss_of_mean
-from hpcbal.ensembling.selection import MOST_ROUNDS, WEIGHT, KnownPredictions, changes_by_each
+from hpcbal.ensembling.selection import KNOWN_ROUNDS, WEIGHT, KnownPredictions, changes_by_each
 
 
 def text_of(*probabilities: float) -> str:
@@ -38,7 +38,7 @@ def test_what_a_dnn_adds_is_the_change_of_the_loss_of_the_others() -> None:
     rows: NDArray[np.float64] = np.random.default_rng(1).uniform(0.05, 1.0, (9, 40))
     for index, found in enumerate(changes_by_each(rows, log_loss_of_mean)):
         others = np.delete(rows, index, axis=0)
-        chosen = greedy_selection(others, log_loss_of_mean, MOST_ROUNDS)
+        chosen = greedy_selection(others, log_loss_of_mean, KNOWN_ROUNDS)
         mean = np.array(chosen.weights) @ others
         with_it = log_loss_of_mean((1.0 - WEIGHT) * mean + WEIGHT * rows[index])
         assert found == pytest.approx(float(with_it - log_loss_of_mean(mean)))

@@ -12,9 +12,15 @@ from hypothesis import strategies as st
 
 from hpcbal.config.schema.ensemble import BalanceConfig
 from hpcbal.policies.batching import BATCHING, BatchTask, Observation, WorkerLimits
-from hpcbal.policies.batching.lb_bsp_cpu import LbBspCpu, LbBspCpuState
+from hpcbal.policies.batching.lb_bsp_cpu import (
+    HISTORY_ITERATIONS,
+    LbBspCpu,
+    LbBspCpuState,
+    Memoryless,
+    SpeedHistory,
+    SpeedPredictor,
+)
 from hpcbal.policies.batching.min_max import split_min_max
-from hpcbal.policies.batching.speed import HISTORY_ITERATIONS, Memoryless, SpeedHistory, SpeedPredictor
 from hpcbal.policies.batching.task import Decision
 from hpcbal.policies.batching.time_curves import FloatArray, TimeCurves
 

@@ -10,8 +10,8 @@ import pytest
 
 from hpcbal.errors import PolicyError
 from hpcbal.policies.batching import narx
+from hpcbal.policies.batching.lb_bsp_cpu import Memoryless, SpeedHistory, SpeedPredictor
 from hpcbal.policies.batching.narx import NUM_INPUTS, NUM_WEIGHTS, Narx, _output, _slopes, fit_narx
-from hpcbal.policies.batching.speed import Memoryless, SpeedHistory, SpeedPredictor
 from hpcbal.policies.batching.time_curves import FloatArray
 
 WORKERS = 2

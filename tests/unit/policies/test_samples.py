@@ -25,7 +25,7 @@ from hpcbal.policies.samples import (
     order_in_windows,
     shuffle,
 )
-from hpcbal.policies.samples.drawing import generated_sizes
+from hpcbal.policies.samples.chronica import generated_sizes
 
 
 def task_of(

@@ -13,7 +13,7 @@ from hpcbal.errors import DataError, InputError
 from hpcbal.paramserver import apps
 from hpcbal.paramserver.alone import train_alone
 from hpcbal.paramserver.api import Ragged, SampleSource
-from hpcbal.paramserver.apps import texts
+from hpcbal.paramserver.apps import sources
 from hpcbal.paramserver.apps.sources import STOP_WORDS, ArraySource, library_texts
 
 GENERATED = {
@@ -236,11 +236,11 @@ def test_the_texts_of_the_standard_library_have_topics() -> None:
 
 def test_a_library_without_texts_is_an_error(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "module.py").write_text('"""Too few words."""\n', encoding="utf-8")
-    monkeypatch.setattr(texts, "_directory", lambda: tmp_path)
-    texts._texts.cache_clear()
+    monkeypatch.setattr(sources, "_directory", lambda: tmp_path)
+    sources._texts.cache_clear()
     with pytest.raises(DataError, match="there are no modules with texts; install"):
         library_texts()
-    texts._texts.cache_clear()
+    sources._texts.cache_clear()
 
 
 @pytest.mark.parametrize("ids", [[0, 1, 2], [1, 2, 3], [3], [2, 1], [0, 2], [], [1, 1]])

@@ -12,8 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hpcbal.paramserver.coscheduling.fixed import FixedGroups, Isolated, RandomGroups
-from hpcbal.paramserver.coscheduling.harmony import Harmony
-from hpcbal.paramserver.coscheduling.measuring import first_groups, joined, measured_instead
+from hpcbal.paramserver.coscheduling.harmony import Harmony, first_groups, joined, measured_instead
 from hpcbal.paramserver.coscheduling.placing import Sharing, place
 from hpcbal.paramserver.coscheduling.scheduler import (
     Arrived,

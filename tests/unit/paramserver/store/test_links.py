@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hpcbal.errors import HpcbalError
-from hpcbal.paramserver.store.links import Link
+from hpcbal.paramserver.store.moving import Link
 
 MS = 1_000_000
 

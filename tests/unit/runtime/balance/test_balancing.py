@@ -18,8 +18,7 @@ from hpcbal.control.splitting.machine import WARM_UP_STEPS
 from hpcbal.dataplane.reader import Batch
 from hpcbal.policies.batching import BatchingPolicy, BatchTask, Cadence, Decision, Observation
 from hpcbal.policies.batching.even import Even
-from hpcbal.policies.batching.lb_bsp_cpu import LbBspCpu
-from hpcbal.policies.batching.speed import Memoryless
+from hpcbal.policies.batching.lb_bsp_cpu import LbBspCpu, Memoryless
 from hpcbal.policies.batching.task import BatchState
 from hpcbal.policies.selection import StepShares
 from hpcbal.runtime.balance.balancer import Balancer, EvenSplit, FixedSplit, make_balancer

@@ -10,9 +10,8 @@ import numpy as np
 import pytest
 
 from hpcbal.policies.batching import BatchTask, Observation
-from hpcbal.policies.batching.lb_bsp_cpu import LbBspCpu, LbBspCpuState
+from hpcbal.policies.batching.lb_bsp_cpu import LbBspCpu, LbBspCpuState, SpeedHistory
 from hpcbal.policies.batching.narx import Narx, fit_narx
-from hpcbal.policies.batching.speed import SpeedHistory
 from hpcbal.runtime.balance import speed_learning
 from hpcbal.runtime.balance.speed_learning import KeptModel, SpeedLearning
 

@@ -12,7 +12,7 @@ import pytest
 
 from hpcbal.config import DnnConfig
 from hpcbal.errors import InputError, UserCodeError
-from hpcbal.runtime.start.model_check import ModelCheck, sentences
+from hpcbal.runtime.start.trainer import ModelCheck, sentences
 
 
 def dnn(name: str, model: str = "m:f") -> DnnConfig:

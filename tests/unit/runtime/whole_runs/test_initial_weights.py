@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from hpcbal.checkpoint import read_weights
-from hpcbal.checkpoint.seal import digest_of
+from hpcbal.checkpoint.state import digest_of
 
 
 @pytest.fixture

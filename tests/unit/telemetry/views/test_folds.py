@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hpcbal.telemetry.views.folds import fold_sentences
+from hpcbal.telemetry.views.evaluation import fold_sentences
 
 
 def test_each_configuration_gets_its_mean_and_spread() -> None:
