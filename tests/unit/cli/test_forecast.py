@@ -300,9 +300,7 @@ def test_the_page_and_the_timeline_are_whole(trace: Path, tmp_path: Path, capsys
 @pytest.mark.parametrize(
     ("option", "what"), [("--timeline", "timeline"), ("--html", "page"), ("--calibrate", "calibration")]
 )
-def test_the_trace_is_not_replaced_by_an_answer(
-    option: str, what: str, trace: Path, capsys: Capture
-) -> None:
+def test_the_trace_is_not_replaced_by_an_answer(option: str, what: str, trace: Path, capsys: Capture) -> None:
     recorded = trace.read_bytes()
     options = () if what == "calibration" else ("--trace", trace, "--bandwidth", "1Gbps", "--workers", 2)
     code, out, err = hpcbal(capsys, *options, option, trace)
