@@ -283,7 +283,7 @@ def run_with(run: Run, metrics: Callable[[Any], Any]) -> int:
 
 
 def test_a_stop_waits_for_no_metrics(tmp_path: Path) -> None:
-    """What was trained is saved without them."""
+    """The checkpoint of the stop is written without them."""
     run, is_over = Run(tmp_path, "a", of=Answering), threading.Event()
 
     def metrics(sums: Any) -> dict[str, float]:
