@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from hpcbal.paramserver.coscheduling.scheduler import Event, Instruction, JobScheduler
-from hpcbal.paramserver.engine.place import in_thread
+from hpcbal.paramserver.engine.rank_resources import in_thread
 from hpcbal.policies.grouping import JobLoad
 
 T = TypeVar("T")

@@ -14,7 +14,7 @@ from hpcbal.comm.channel import Message
 from hpcbal.errors import ExitCode, UserCodeError
 from hpcbal.exit_codes import code_of_end
 from hpcbal.paramserver.api import AppError, calling, checked_metrics
-from hpcbal.paramserver.engine.place import in_thread
+from hpcbal.paramserver.engine.rank_resources import in_thread
 from hpcbal.paramserver.engine.reactor import Patience
 from hpcbal.paramserver.master import messages
 from hpcbal.paramserver.master.events import (
