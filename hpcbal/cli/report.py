@@ -87,9 +87,12 @@ class Made:
 def write(args: argparse.Namespace, warn: Callable[[str], None]) -> Made:
     """Make the page and the plots."""
     from hpcbal.report import write_page, write_plots
-    from hpcbal.report.page.page import plots_beside
+    from hpcbal.report.page.page import START_OF_PAGE, plots_beside
+    from hpcbal.telemetry.files.atomic_file import check_own
     from hpcbal.telemetry.files.run_directory import RunDirectory
 
+    if args.output is not None:
+        check_own(args.output, START_OF_PAGE, "page")
     data = _read(args, warn)
     page = args.output or RunDirectory(args.directory).report
     write_page(data, page)
@@ -127,14 +130,16 @@ def compare(args: argparse.Namespace) -> int:
     """Print the tables, or JSON; write the page."""
     from hpcbal.report.comparing.reading import read_comparison
     from hpcbal.report.comparing.text import render_comparison
-    from hpcbal.telemetry.files.atomic_file import to_jsonable
+    from hpcbal.telemetry.files.atomic_file import check_own, to_jsonable
 
+    if args.html is not None:
+        from hpcbal.report.page.page import START_OF_PAGE, write_comparison_page
+
+        check_own(args.html, START_OF_PAGE, "page")
     comparison = read_comparison(args.directories, args.metric)
     for problem in comparison.problems:
         print_warning(problem)
     if args.html is not None:
-        from hpcbal.report.page.page import write_comparison_page
-
         write_comparison_page(comparison, args.html)
     if args.json:
         print_json(to_jsonable(comparison))

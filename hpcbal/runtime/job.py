@@ -15,7 +15,8 @@ from hpcbal.cluster.started import Launcher, fault_of_world
 from hpcbal.comm.collectives import ReportedError, patient_barrier
 from hpcbal.errors import ExitCode
 from hpcbal.processes import remember_rank, say
-from hpcbal.runtime.handoff.start_file import StartFile, note_end
+from hpcbal.runtime.handoff.end_file import note_end
+from hpcbal.runtime.handoff.start_file import StartFile
 from hpcbal.runtime.health.ending import JobEnder
 from hpcbal.runtime.health.liveness import Liveness
 

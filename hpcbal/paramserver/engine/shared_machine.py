@@ -1,4 +1,4 @@
-"""The resources of an executor: a rank for itself, or a machine that executors of several jobs share.
+"""A machine that executors of several jobs share, each in a thread of its own.
 
 One thread, the machine's, polls for all of them and serves their parameters, whatever the others do. A job's
 thread runs its executor as if it were alone: where that would wait, the thread sleeps until something has
@@ -12,81 +12,28 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from concurrent.futures import Future
+from contextlib import AbstractContextManager, contextmanager
 from functools import partial
+from typing import TypeVar
 
 from hpcbal.comm.channel import Channel, Message
 from hpcbal.paramserver.coscheduling.processor import PacedResource
 from hpcbal.paramserver.engine.buffers import Buffers, MachineMemory
+from hpcbal.paramserver.engine.rank_resources import RankResources, in_thread
 from hpcbal.paramserver.engine.reactor import FIRST_SLEEP_S, LATE_SHARE, MAX_SLEEP_S, SPIN_S, Reactor
 from hpcbal.paramserver.engine.spilled_samples import SpilledSamples
 from hpcbal.paramserver.engine.transport import Transport
 from hpcbal.paramserver.engine.wire import PacedLink
 from hpcbal.paramserver.spilling import LocalDisk, MachineSpill
 from hpcbal.paramserver.worker.loading import JobSetup
-from hpcbal.paramserver.worker.resources import MachineQueues, Resources, SharedResources
+from hpcbal.paramserver.worker.resources import MachineQueues, SharedResources
 from hpcbal.paramserver.worker.samples import WorkerSamples
 from hpcbal.policies.grouping import JobMemory
 
-
-class RankResources:
-    """A rank that one executor has for itself.
-
-    Args:
-        bytes_per_s: of the link in each direction, in emulation; None: as fast as it is.
-
-    Attributes:
-        link: of the machine; None: not paced.
-        subtasks: says when each subtask of a turn may start.
-    """
-
-    def __init__(self, bytes_per_s: float | None = None) -> None:
-        self.link = None if bytes_per_s is None else PacedLink(bytes_per_s)
-        self.subtasks = Resources()
-
-    def reactor(
-        self, transport: Transport, channel: Channel, on_message: Callable[[Message], None]
-    ) -> Reactor:
-        """The loop of the executor; see `Reactor`."""
-        reactor = Reactor(transport, channel, on_message)
-        if self.link is not None:
-            reactor.add(self.link.poll)
-        return reactor
-
-    def buffers(self, limit_bytes: int | None) -> Buffers:
-        """The buffers of the executor.
-
-        Args:
-            limit_bytes: of what it holds, if it has its memory for itself; None: no limit.
-        """
-        return Buffers(limit_bytes)
-
-    def samples(self, job: JobSetup, on_change: Callable[[], None]) -> WorkerSamples:
-        """The data blocks of the executor.
-
-        Args:
-            job: to train.
-            on_change: called when they have come to take more or less memory without the executor's doing.
-        """
-        return WorkerSamples(job.cut, job.seed, None if job.is_async else job.steps, job.mini_batch)
-
-    def aside(self) -> AbstractContextManager[None]:
-        """Work on what only this executor knows: files, and batches that are put together."""
-        return nullcontext()
-
-    def taking(self, reactor: Reactor, seconds: float) -> AbstractContextManager[None]:
-        """Let the block take so many seconds of an emulated machine's cores, and serve meanwhile."""
-        return _taking(reactor, seconds)
-
-
-@contextmanager
-def _taking(reactor: Reactor, seconds: float) -> Iterator[None]:
-    until_s = time.monotonic() + seconds
-    yield
-    reactor.sleep_until(until_s)
-
-
 SCHEDULER_RANK = 0
+
+T = TypeVar("T")
 
 
 class SharedMachine(MachineQueues):
@@ -252,6 +199,13 @@ class Tenant(RankResources):
             yield
         finally:
             self.machine.lock.acquire()
+
+    def apart(self, work: Callable[[], T]) -> Future[T]:
+        def wake() -> None:
+            with self.machine.lock:
+                self.wake()
+
+        return in_thread(work, then=wake)
 
     def taking(self, reactor: Reactor, seconds: float) -> AbstractContextManager[None]:
         """See `RankResources`; jobs that compute at a time share the cores. The machine serves meanwhile."""

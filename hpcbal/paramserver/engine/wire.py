@@ -19,7 +19,7 @@ from hpcbal.paramserver.engine.transport import (
     Then,
     Transport,
 )
-from hpcbal.paramserver.store.moving import Link
+from hpcbal.paramserver.store.links import Link
 
 
 class Tracer:

@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING
 from hpcbal.cluster.roles import SCHEDULER_RANK
 from hpcbal.errors import HpcbalError, InputError, code_of_error
 from hpcbal.processes import say
-from hpcbal.runtime.handoff.start_file import StartFile, note_end
+from hpcbal.runtime.handoff.end_file import note_end
+from hpcbal.runtime.handoff.start_file import StartFile
 from hpcbal.runtime.health.liveness import ROW_BYTES, Liveness
 from hpcbal.stop_signals import STOP_SIGNALS, deliver_stop_signals
 from hpcbal.telemetry.streams.rank_log import TOLD

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from hpcbal.config import JobsConfig, ParamServerConfig, add_import_roots, resolved_yaml
 from hpcbal.config.listed import JOBS
 from hpcbal.errors import ExitCode, OutputError
+from hpcbal.runtime.handoff.end_file import note_progress
 from hpcbal.runtime.handoff.launch_dir import RunRequest, output_of
-from hpcbal.runtime.handoff.start_file import note_progress
 from hpcbal.runtime.handoff.submissions import submissions_of
 from hpcbal.runtime.jobs.checkpoint import JOBS_FOLDER, read_saved
 from hpcbal.runtime.jobs.job import Job, jobs_of, stop_rule

@@ -16,8 +16,8 @@ from hpcbal.control.states import TERMINAL
 from hpcbal.data.content import shortened
 from hpcbal.data.labels import in_words
 from hpcbal.errors import DataError
+from hpcbal.runtime.handoff.end_file import note_progress
 from hpcbal.runtime.handoff.launch_dir import RunRequest, output_of
-from hpcbal.runtime.handoff.start_file import note_progress
 from hpcbal.runtime.handoff.submissions import StopRequests, SubmissionWatch, submissions_by_file
 from hpcbal.runtime.resuming.resume import Earlier, read_earlier
 from hpcbal.telemetry import Claim, Ledger, RunDirectory, RunLock, claim_output

@@ -13,7 +13,7 @@ from hpcbal.errors import PolicyError
 from hpcbal.forecast.cluster import Links, Topology
 from hpcbal.forecast.simulation import FLOW_CONTROL_OFF, Chunk, Settings, simulate
 from hpcbal.forecast.trace import Resource, Trace, TracedOperation
-from hpcbal.paramserver.store.moving import Link
+from hpcbal.paramserver.store.links import Link
 
 
 def chain(down: int, compute_s: float, up: int, apply_s: float = 0.0) -> Trace:

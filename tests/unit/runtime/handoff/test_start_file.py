@@ -15,15 +15,8 @@ from hypothesis import strategies as st
 from hpcbal.cluster.job_end import UNDECIDED
 from hpcbal.errors import OutputError
 from hpcbal.runtime.handoff import start_file
-from hpcbal.runtime.handoff.start_file import (
-    NAME,
-    StarterWatch,
-    StartFacts,
-    StartFile,
-    facts_in,
-    note_end,
-    note_progress,
-)
+from hpcbal.runtime.handoff.end_file import note_end, note_progress
+from hpcbal.runtime.handoff.start_file import NAME, StarterWatch, StartFacts, StartFile, facts_in
 
 NO_HPCBAL = "the 'hpcbal run' that started the ranks is gone"
 
