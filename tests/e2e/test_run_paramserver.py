@@ -226,7 +226,8 @@ def check_timeline(job) -> None:
     assert "compute" not in kinds[3]
 
 
-def test_a_keras_model_trains_asynchronously_and_is_exported(job, monkeypatch):
+def test_a_keras_model_trains_and_is_exported(job, monkeypatch):
+    """One worker imports TensorFlow; tests/unit/paramserver/networks trains with several."""
     data = {
         "dataset": "hpcbal.paramserver.apps:samples",
         "args": {"dataset": "toys:images", "validation_fraction": 0.2},
@@ -238,6 +239,8 @@ def test_a_keras_model_trains_asynchronously_and_is_exported(job, monkeypatch):
         mini_batch=32,
         consistency="async",
         stop={"max_epochs": 6},
+        workers=1,
+        slots={"per_node": 2},
     )
     done = job.run("run", "job.yaml")
     assert done.code == 0, done
