@@ -32,7 +32,7 @@ def compiling() -> Any:
 
 
 def counters() -> Any:
-    """What PyTorch's compiler counts."""
+    """The counts of PyTorch's compiler."""
     return importlib.import_module("torch._dynamo.utils").counters
 
 
