@@ -24,7 +24,7 @@ CASES = (
     "agreement",
 )
 SUMS = ("replay", "failures", "not_a_number", "suspend", "lacking")
-"""What depends on the kind of arrays that are summed, and on where they lie."""
+"""Those that depend on the kind of arrays that are summed, and on where they lie."""
 
 TESTED = (*COLLECTIVES_HERE, "packed")
 """`packed` is MPI with a buffer where the tensors lie, as on a GPU; arrays that lie elsewhere are copied."""

@@ -398,7 +398,7 @@ CASES: tuple[Callable[[Bench], None], ...] = (
 
 
 SUMS = (replay, failures, not_a_number, suspend, lacking)
-"""What depends on the kind of arrays that are summed, and on where they lie."""
+"""Those that depend on the kind of arrays that are summed, and on where they lie."""
 
 
 def cases_of(collective: str, backend: str) -> tuple[Callable[[Bench], None], ...]:

@@ -32,7 +32,7 @@ def compiling() -> Any:
 
 
 def counters() -> Any:
-    """What PyTorch's compiler counts."""
+    """The counts of PyTorch's compiler."""
     return importlib.import_module("torch._dynamo.utils").counters
 
 
@@ -49,7 +49,11 @@ def build(make_dnn: Make, make_spec: Make) -> Make:
 
 @pytest.fixture
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """The directory of what is compiled; PyTorch forgets all of it in the end."""
+    """The directory of what is compiled; PyTorch forgets all of it in the end.
+
+    To choose a vector unit of the processor, it would compile and load a program for each of them first.
+    """
+    monkeypatch.setattr(importlib.import_module("torch._inductor.config").cpp, "vec_isa_ok", False)
     for name in ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR", "TORCHINDUCTOR_COMPILE_THREADS"):
         monkeypatch.delenv(name, raising=False)
     for name, value in env.compiler_settings(str(tmp_path / "compiled")).items():
