@@ -11,7 +11,8 @@ from mpi4py import MPI
 from numpy.typing import NDArray
 
 from hpcbal.comm.backoff import Backoff
-from hpcbal.comm.channel import Channel, GroupComm, Message, Piece, PieceExchange, Reduction
+from hpcbal.comm.channel import Channel, Message
+from hpcbal.comm.group_comm import GroupComm, Piece, PieceExchange, Reduction
 
 
 def wait_for(request: MPI.Request, poll: Callable[[], None] | None = None) -> None:

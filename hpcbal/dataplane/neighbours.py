@@ -14,7 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hpcbal.comm.backoff import Backoff
-from hpcbal.comm.channel import Message, Piece, PieceExchange
+from hpcbal.comm.channel import Message
+from hpcbal.comm.group_comm import Piece, PieceExchange
 from hpcbal.dataplane.cache import MOST_WAIT_S, EntryLayout, SampleCache
 from hpcbal.dataplane.cell import aligned
 

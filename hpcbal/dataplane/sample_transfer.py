@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hpcbal.comm.backoff import Backoff
-from hpcbal.comm.channel import Piece, PieceExchange
+from hpcbal.comm.group_comm import Piece, PieceExchange
 from hpcbal.data.dataset import RawSample
 
 PIECE_BYTES = 2**20

@@ -8,7 +8,7 @@ from typing import Literal, Protocol
 
 import numpy as np
 
-from hpcbal.comm.channel import GroupComm
+from hpcbal.comm.group_comm import GroupComm
 from hpcbal.errors import CheckpointError, HpcbalError
 from hpcbal.training.backend import GradientCollective, Replica
 from hpcbal.training.weights import Arrays, checksum

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from mpi4py import MPI
 
-from hpcbal.comm.channel import GroupComm
+from hpcbal.comm.group_comm import GroupComm
 from hpcbal.comm.mpi_library import loaded_libraries
 from hpcbal.training.backend import GradientCollective, LocalCollective
 from hpcbal.training.mpi_collective import MpiCollective, MpiGroups, on_host

@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hpcbal.comm.channel import Channel, GroupComm, Message, Piece, PieceExchange, Reduction
+from hpcbal.comm.channel import Channel, Message
+from hpcbal.comm.group_comm import GroupComm, Piece, PieceExchange, Reduction
 
 TIMEOUT_S = 60.0
 POLL_INTERVAL_S = 0.01

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from loopback import TIMEOUT_S, LoopbackGroupComm, Meeting
 
-from hpcbal.comm.channel import GroupComm
+from hpcbal.comm.group_comm import GroupComm
 from hpcbal.training.backend import GradientCollective, LocalCollective
 from hpcbal.training.groups import TrainerGroups, check_groups
 from hpcbal.training.weights import Array

@@ -8,8 +8,8 @@ import numpy as np
 from mpi4py import MPI
 from numpy.typing import NDArray
 
-from hpcbal.comm.channel import Reduction
 from hpcbal.comm.collectives import patient_allgather
+from hpcbal.comm.group_comm import Reduction
 from hpcbal.comm.mpi import MpiGroupComm
 from hpcbal.runtime.health.liveness import Liveness
 

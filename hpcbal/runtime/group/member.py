@@ -11,7 +11,7 @@ import numpy as np
 
 from hpcbal.checkpoint import check_arrays, read_checkpoint
 from hpcbal.cluster.roles import SCHEDULER_RANK
-from hpcbal.comm.channel import GroupComm
+from hpcbal.comm.group_comm import GroupComm
 from hpcbal.config import DnnConfig
 from hpcbal.errors import CheckpointError, HpcbalError, InputError
 from hpcbal.events.history import EpochRecord, Position

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hpcbal.cluster.roles import SCHEDULER_RANK
-from hpcbal.comm.channel import GroupComm
+from hpcbal.comm.group_comm import GroupComm
 from hpcbal.data.content import shortened
 from hpcbal.data.dataset import BadSample, HeldSamples
 from hpcbal.data.source import PreprocessedSamples, open_source

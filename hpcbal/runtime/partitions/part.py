@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hpcbal.comm.backoff import Backoff
-from hpcbal.comm.channel import GroupComm, PieceExchange
+from hpcbal.comm.group_comm import GroupComm, PieceExchange
 from hpcbal.data.dataset import HeldSamples
 from hpcbal.dataplane.sample_transfer import SampleTransfer
 from hpcbal.errors import CheckpointError

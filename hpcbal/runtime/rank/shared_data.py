@@ -10,8 +10,9 @@ from typing import cast
 from mpi4py import MPI
 
 from hpcbal.cluster.roles import Roles
-from hpcbal.comm.channel import Channel, PieceExchange
+from hpcbal.comm.channel import Channel
 from hpcbal.comm.collectives import all_or_none, patient_allgather
+from hpcbal.comm.group_comm import PieceExchange
 from hpcbal.comm.mpi import MpiPieces
 from hpcbal.config import EnsembleConfig
 from hpcbal.config.schema.ensemble import AUTO

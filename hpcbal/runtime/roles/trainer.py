@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from hpcbal.checkpoint import BackgroundWriter
 from hpcbal.cluster.roles import SCHEDULER_RANK
-from hpcbal.comm.channel import AloneComm, GroupComm
+from hpcbal.comm.group_comm import AloneComm, GroupComm
 from hpcbal.config import DnnConfig
 from hpcbal.data.source import PreprocessedSamples
 from hpcbal.dataplane.maker import BatchMaker

@@ -15,7 +15,7 @@ import torch.distributed as dist
 from mpi4py import MPI
 
 from hpcbal.comm.backoff import Backoff
-from hpcbal.comm.channel import GroupComm
+from hpcbal.comm.group_comm import GroupComm
 from hpcbal.comm.mpi import MpiGroupComm, wait_for
 from hpcbal.errors import HpcbalError, InputError
 from hpcbal.safe_text import one_line, shortened

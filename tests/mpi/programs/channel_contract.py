@@ -7,7 +7,8 @@ from collections.abc import Callable
 
 import numpy as np
 
-from hpcbal.comm.channel import Channel, GroupComm, PieceExchange
+from hpcbal.comm.channel import Channel
+from hpcbal.comm.group_comm import GroupComm, PieceExchange
 from hpcbal.events.ensemble import DnnFailed
 from hpcbal.runtime.wire.protocol import Happened, Heartbeat, Shutdown
 

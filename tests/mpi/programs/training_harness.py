@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from mpi4py import MPI
 
-from hpcbal.comm.channel import GroupComm
+from hpcbal.comm.group_comm import GroupComm
 from hpcbal.comm.mpi import MpiGroupComm, wait_for
 from hpcbal.config import DnnConfig
 from hpcbal.data.spec import SampleSpec

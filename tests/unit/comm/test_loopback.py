@@ -22,7 +22,8 @@ from loopback import (
     MeetingTimeoutError,
 )
 
-from hpcbal.comm.channel import AloneComm, Message
+from hpcbal.comm.channel import Message
+from hpcbal.comm.group_comm import AloneComm
 
 PROGRAMS = Path(__file__).resolve().parents[2] / "mpi" / "programs"
 TIMEOUT_S = 60.0
