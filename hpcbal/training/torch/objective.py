@@ -16,7 +16,7 @@ from hpcbal.config.schema.dnn import DnnConfig
 from hpcbal.data.spec import LabelSpec
 from hpcbal.errors import InputError
 from hpcbal.training.metric import Metric
-from hpcbal.training.objective import Objective, Probe
+from hpcbal.training.objective import Objective, Probe, errors_of_user_code
 from hpcbal.training.objective_library import LossFunction
 from hpcbal.training.torch import metrics
 from hpcbal.training.torch.losses import LOSSES
@@ -61,6 +61,7 @@ class TorchObjective(Objective):
         self, dnn: DnnConfig, label: LabelSpec, num_classes: int, ending: str | None, dtype: torch.dtype
     ) -> None:
         self._dtype = dtype
+        self._loss_by_path: str | None = None
         super().__init__(dnn, label, num_classes, ending)
 
     def try_on(self, probe: Probe) -> None:
@@ -69,10 +70,25 @@ class TorchObjective(Objective):
             labels = self._labels(probe.y).to(outputs.device)
             version = labels._version
             super().try_on(Probe(labels, outputs))
+            if self._loss_by_path is not None:
+                self._check_gradient(self._loss_by_path, labels, outputs)
         if labels._version != version:
             raise InputError(
                 f"{self._who}: the loss or a metric changes labels in place, allowed: leave them, because "
                 "other DNNs read the same memory; use y = y.clamp(0) for y.clamp_(0)"
+            )
+
+    def _check_gradient(self, name: str, labels: Tensor, outputs: Tensor) -> None:
+        """Refuse a loss that outputs cannot lower: PyTorch would say so in the first step only."""
+        with (
+            torch.enable_grad(),
+            errors_of_user_code(f"{self._who}: computing the loss of {len(labels)} samples"),
+        ):
+            losses = self._loss_of_samples(labels, outputs.clone().requires_grad_().clone())
+        if not losses.requires_grad:
+            raise InputError(
+                f"{self._who}: loss {name}: it returns losses without a gradient, allowed: losses that "
+                "depend on the outputs; remove detach(), torch.no_grad(), argmax or NumPy from its code"
             )
 
     def states(self, y: Any, outputs: Any) -> list[Any]:
@@ -102,6 +118,7 @@ class TorchObjective(Objective):
         return lambda y, outputs: torch.full((len(y),), torch.nan, dtype=self._dtype, device=outputs.device)
 
     def _own_loss(self, name: str, found: Any, args: Mapping[str, Any]) -> LossFunction:
+        self._loss_by_path = name
         return self._per_sample("loss", name, found, args)
 
     def _accuracy_of_classes(self) -> Metric:
@@ -118,13 +135,16 @@ class TorchObjective(Objective):
 
     def _per_sample(self, what: str, name: str, found: Any, args: Mapping[str, Any]) -> Callable[..., Any]:
         """Return a function of labels and outputs for one by import path, which torch calls as its own."""
-        is_of_torch = found in _FUNCTIONS or (inspect.isclass(found) and issubclass(found, _Loss))
+        kind = found if inspect.isclass(found) else type(found)
+        is_object = isinstance(found, torch.nn.Module)
+        is_of_torch = found in _FUNCTIONS or issubclass(kind, _Loss)
         given = dict(args)
-        if is_of_torch and _takes(found, "reduction"):
+        if is_of_torch and not is_object and _takes(found, "reduction"):
             given = {"reduction": "none", **given}
-        call: Any = found(**given) if inspect.isclass(found) else partial(found, **given)
+        call: Any = found(**given) if inspect.isclass(found) else partial(found, **given) if given else found
         if is_of_torch:
-            return partial(_with_outputs_first, call, found.__name__ in _TAKE_CLASS_NUMBERS)
+            names = {found.__name__} if found in _FUNCTIONS else {each.__name__ for each in kind.__mro__}
+            return partial(_with_outputs_first, call, not names.isdisjoint(_TAKE_CLASS_NUMBERS))
         if not callable(call) or any(hasattr(call, state) for state in ("update_state", "update", "compute")):
             raise InputError(
                 f"{self._who}: {what} {name}: it makes a {type(call).__name__}, allowed: a function of "
