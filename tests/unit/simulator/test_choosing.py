@@ -190,7 +190,7 @@ def test_skipped_passes_take_as_long_as_simulated_ones_while_caches_fill(
     at = decoding(num_nodes, hit_rate, dict.fromkeys(EXAMPLE, 9))
     for found in predict_schedules(at, candidates(at.settings), cut_beyond=math.inf):
         settings = at.settings.under(found.schedule)
-        run = simulate(at.specs, at.cluster, settings, at.rates, at.passes, costs=at.costs, epochs=epochs)
+        run = simulate(at.specs, at.cluster, settings, at.rates, at.passes, costs=at.costs)
         assert found.remaining_s == pytest.approx(run.makespan_s)
 
 
