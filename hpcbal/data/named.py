@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hpcbal.data.dataset import Dataset
+from hpcbal.data.dataset import Dataset, labels_in_one_place
 from hpcbal.data.spec import LabelSpec, SampleSpec
 from hpcbal.errors import DataError
 
@@ -110,7 +110,7 @@ def _arrays(given: Any, shown: str) -> dict[str, NDArray[Any]]:
     found = {}
     for name, value in given.items() if isinstance(given, Mapping) else [("", given)]:
         try:
-            array = np.asarray(value)
+            array = value if isinstance(value, np.ma.MaskedArray) else np.asarray(value)
         except (TypeError, ValueError):
             array = np.zeros((), object)
         if array.dtype.kind not in "biuf" or not array.ndim:
@@ -129,5 +129,5 @@ def _label_spec(labels: NDArray[Any]) -> LabelSpec:
 
 def _num_classes(labels: NDArray[Any]) -> int:
     if labels.ndim == 1 and labels.dtype.kind in "iu":
-        return int(labels.max(initial=0)) + 1
+        return int(labels_in_one_place(labels).max(initial=0)) + 1
     return int(np.prod(labels.shape[1:], dtype=np.int64))
