@@ -188,6 +188,18 @@ def test_random_layers_draw_by_seed_step_and_sample(build: Make, make_batch: Mak
     assert not all(torch.equal(a, b) for a, b in zip(one, shifted, strict=True))
 
 
+def test_what_is_random_in_inference_draws_by_seed_step_and_sample(build: Make, make_batch: Make) -> None:
+    """So validation, and what follows from it, is the same after a kill."""
+    first, second = (build("torch_modules:always_dropping") for _ in range(2))
+    batch = make_batch(6)
+    assert first.evaluate(batch) == second.evaluate(batch) == first.evaluate(batch)
+    np.testing.assert_array_equal(first.predict(batch), second.predict(batch))
+    train_step(first, batch, 6, LocalCollective())
+    second.load_state(first.state())
+    torch.rand(3)
+    assert first.evaluate(batch) == second.evaluate(batch)
+
+
 def test_seeding_a_step_leaves_nothing_behind(build: Make, make_batch: Make) -> None:
     """`torch.manual_seed` queues a call, with the stack of its caller, for devices that are not there."""
     replica = build(DROPPING)
