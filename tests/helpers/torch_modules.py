@@ -251,3 +251,44 @@ class _Unused(_WithToken):
 
 def unused(input_shape: tuple[int, ...], num_classes: int) -> nn.Module:
     return _Unused(int(torch.tensor(input_shape).prod()), num_classes)
+
+
+class _Listed(nn.Module):
+    """Keeps a layer where PyTorch does not look for it."""
+
+    def __init__(self, inputs: int, num_classes: int) -> None:
+        super().__init__()
+        self.hidden = [nn.Linear(inputs, 7)]
+        self.logits = nn.Linear(7, num_classes)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.logits(self.hidden[0](x.flatten(1)))
+
+
+def listed(input_shape: tuple[int, ...], num_classes: int) -> nn.Module:
+    return _Listed(int(torch.tensor(input_shape).prod()), num_classes)
+
+
+def half_lazy(input_shape: tuple[int, ...], num_classes: int) -> nn.Module:
+    module = linear(input_shape, num_classes)
+    module[0].aside = nn.LazyLinear(3)
+    return module
+
+
+class _Complex(_Changing):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.fft.fft(self.inner(x))
+
+
+def of_complex(input_shape: tuple[int, ...], num_classes: int) -> nn.Module:
+    return _Complex(linear(input_shape, num_classes))
+
+
+class _AlwaysDropping(_Changing):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return nn.functional.dropout(self.inner(x))
+
+
+def always_dropping(input_shape: tuple[int, ...], num_classes: int) -> nn.Module:
+    """Also in inference: it does not look at `self.training`."""
+    return _AlwaysDropping(linear(input_shape, num_classes))

@@ -148,7 +148,7 @@ class ModuleCalls:
         """Run a user's code, in 16 bits if wanted; it must leave samples in shared memory as they are."""
         if self._mark is not None:
             self._mark(*each_of(tensors.x), *tensors.y.values(), tensors.mask)
-        version = version_of(tensors.x)
+        version, of_labels = version_of(tensors.x), version_of(tensors.y)
         with user_errors(self._dnn, doing):
             if self._arithmetic is None:
                 found = run()
@@ -159,6 +159,11 @@ class ModuleCalls:
                 raise RuntimeError(
                     "the module changed its samples in place, which other DNNs read too; use x = x * 2 for "
                     "x *= 2"
+                )
+            if version_of(tensors.y) != of_labels:
+                raise RuntimeError(
+                    "the module changed labels in place, which other DNNs read too; use y = y.clamp(0) for "
+                    "y.clamp_(0)"
                 )
         return found
 
@@ -191,7 +196,7 @@ def check_own_loss(
             f"{who} has no method loss{what}, which 'loss: module' needs; add def loss(self, batch) that "
             "returns the loss of each sample, shape (n,), of batch.x and batch.y"
         )
-    version, number = version_of(x), len(each_of(x)[0])
+    version, of_labels, number = version_of(x), version_of(y), len(each_of(x)[0])
     module.eval()
 
     def of(start: int, stop: int, seed: int) -> tuple[torch.Tensor, Any]:
@@ -209,6 +214,11 @@ def check_own_loss(
     finally:
         torch.random.set_rng_state(state)
     check_unchanged(who, x, version)
+    if version_of(y) != of_labels:
+        raise InputError(
+            f"{who}: loss(batch) changes labels in place, allowed: leave them, because other DNNs read the "
+            "same memory; use y = batch.y.clamp(0) for batch.y.clamp_(0)"
+        )
     if not torch.isfinite(losses).all():
         raise InputError(
             f"{who}: loss(batch) returns NaN or infinity for samples of zeros and ones, allowed: numbers"

@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 from torch.nn.modules.batchnorm import _NormBase
+from torch.nn.parameter import is_lazy
 
 from hpcbal.config.schema.dnn import DnnConfig
 from hpcbal.config.source.meant import did_you_mean
@@ -112,6 +113,7 @@ def checked(
         if not is_padded:
             raise
         returned, probes = _outputs(dnn, module, sample, dtype, takes, PROBE_LENGTHS[1])
+    _check_lazy(who, module)
     outputs = named_outputs(who, returned, names)
     endings = {UNNAMED: _ending(module)}
     has_loss = dnn.has_own_loss
@@ -257,6 +259,19 @@ def _check_parameters(who: str, module: torch.nn.Module, dtype: torch.dtype) -> 
             )
 
 
+def _check_lazy(who: str, module: torch.nn.Module) -> None:
+    """Refuse lazy layers that a first call has not reached: their weights have no shapes.
+
+    Raises: InputError: if there is one.
+    """
+    for name, tensor in (*module.named_parameters(), *module.named_buffers()):
+        if is_lazy(tensor):
+            raise InputError(
+                f"{who}: {name} has no shape yet, because forward does not call its lazy layer, allowed: "
+                "lazy layers that each call reaches; remove the layer, or give it its sizes"
+            )
+
+
 def _outputs(
     dnn: DnnConfig,
     module: torch.nn.Module,
@@ -283,6 +298,11 @@ def _outputs(
         if isinstance(outputs, tuple)
         else [outputs]
     )
+    if any(each.is_complex() for each in parts if torch.is_tensor(each)):
+        raise InputError(
+            f"DNN {dnn.name}: model {dnn.model} returns complex numbers, allowed: real ones; take abs() or "
+            "torch.view_as_real of them"
+        )
     if not all(torch.isfinite(each).all() for each in parts if torch.is_tensor(each)):
         raise InputError(
             f"DNN {dnn.name}: model {dnn.model} returns NaN or infinity for samples of zeros and ones, "
@@ -349,6 +369,7 @@ def _try_training(
             f"{who} returns {returned} that do not depend on a weight to train, allowed: {returned} with a "
             "gradient; remove detach(), torch.no_grad() or argmax from its code"
         )
+    _check_trained(who, module, list(outputs.values()))
     # The mean of a layer that gives zeros is zero, as it was before; once it learns, it moves.
     norms = {id(buffer.module) for buffer, _ in changed if isinstance(buffer.module, _NormBase)}
     names = {id(buffer) for buffer, _ in changed}
@@ -365,6 +386,31 @@ def _try_training(
         f"(persistent=False): {', '.join(shown)}"
     )
     return Statistics(moving, left), [text] if shown else []
+
+
+def _check_trained(who: str, module: torch.nn.Module, outputs: Sequence[torch.Tensor]) -> None:
+    """Refuse weights that the module does not know: they would neither train nor be saved.
+
+    Args:
+        outputs: what a training step computes, with its graph.
+
+    Raises: InputError: if outputs depend on one.
+    """
+    known = {id(parameter) for parameter in module.parameters()}
+    nodes, seen = [each.grad_fn for each in outputs if each.grad_fn is not None], set()
+    while nodes:
+        node = nodes.pop()
+        if node in seen:
+            continue
+        seen.add(node)
+        nodes += [before for before, _ in node.next_functions if before is not None]
+        tensor = getattr(node, "variable", None)
+        if torch.is_tensor(tensor) and id(tensor) not in known:
+            raise InputError(
+                f"{who}: its outputs depend on weights of shape {tuple(tensor.shape)} that are no parameters "
+                "of the module and would neither train nor be saved, allowed: layers in attributes or in a "
+                "ModuleList (no plain list), and tensors in torch.nn.Parameter"
+            )
 
 
 def _can_move(buffer: Buffer) -> bool:

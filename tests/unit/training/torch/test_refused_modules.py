@@ -27,6 +27,12 @@ Make = Callable[..., Any]
         ("of_dict", r"returns a dict, allowed: one tensor, the logits of 5 classes"),
         ("of_nan", r"returns NaN or infinity for samples of zeros and ones"),
         ("softmax", r"ends in softmax, allowed: logits"),
+        ("of_complex", r"returns complex numbers, allowed: real ones"),
+        ("half_lazy", r"0\.aside\.weight has no shape yet, because forward does not call its lazy layer"),
+        (
+            "listed",
+            r"depend on weights of shape \(7, 36\) that are no parameters .* allowed: layers in",
+        ),
     ],
 )
 def test_a_module_that_cannot_be_trained(make_dnn: Make, make_spec: Make, model: str, words: str) -> None:
