@@ -405,7 +405,7 @@ def _check_trained(who: str, module: torch.nn.Module, outputs: Sequence[torch.Te
         seen.add(node)
         nodes += [before for before, _ in node.next_functions if before is not None]
         tensor = getattr(node, "variable", None)
-        if torch.is_tensor(tensor) and id(tensor) not in known:
+        if isinstance(tensor, torch.Tensor) and id(tensor) not in known:
             raise InputError(
                 f"{who}: its outputs depend on weights of shape {tuple(tensor.shape)} that are no parameters "
                 "of the module and would neither train nor be saved, allowed: layers in attributes or in a "
