@@ -414,7 +414,7 @@ def test_members_of_our_own_datasets_count_too() -> None:
     source = PreprocessedSamples(map_style(given), [], 0, 0.3)
     assert source.validation_ids.tolist() == [3, 5]
     np.testing.assert_array_equal(source.sizes, weights)
-    np.testing.assert_allclose(source.sample_weights, weights, rtol=1e-6)
+    np.testing.assert_array_equal(source.sample_weights, weights)  # float64, for training in float64
 
 
 def test_preprocessing_sees_images_with_the_channels_last() -> None:
