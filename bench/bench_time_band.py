@@ -40,9 +40,9 @@ from support.provenance import provenance
 from support.starting import train
 from workloads.time_band import NUM_TRAIN, NUM_VALIDATION, ensemble, job, naive_s, stretched
 
-from hpcbal.cli.planning.outlook import Sources, outlook_of
+from hpcbal.cli.planning.prediction import Sources, prediction_of
 from hpcbal.config import RunConfig, load_config
-from hpcbal.planning.allocation import AllocationOutlook
+from hpcbal.planning.allocation import AllocationPrediction
 from hpcbal.planning.calibration import EarlierRun
 from hpcbal.planning.time_band import LEAST_RUNS, time_band
 from hpcbal.telemetry.ledger import RunFinishedLine, WholeRun
@@ -66,7 +66,7 @@ class Outcome:
     """
 
     kind: str
-    planned: AllocationOutlook
+    planned: AllocationPrediction
     naive: float
     whole: WholeRun
     command_s: float
@@ -83,13 +83,13 @@ def read(config: Mapping[str, Any], folder: Path) -> tuple[RunConfig, Path]:
     return load_config(path), path
 
 
-def plan(config: Mapping[str, Any], folder: Path) -> AllocationOutlook:
+def plan(config: Mapping[str, Any], folder: Path) -> AllocationPrediction:
     """Plan a run, from the file of earlier runs."""
     loaded, path = read(config, folder)
     is_job = loaded.kind == "paramserver"
     sources = Sources(path, samples=None if is_job else NUM_TRAIN + NUM_VALIDATION, open_data=is_job)
     slots = config["slots"]["per_node"]
-    return outlook_of(loaded, sources, num_nodes=1, slots_per_node=slots, warn=sys.exit)
+    return prediction_of(loaded, sources, num_nodes=1, slots_per_node=slots, warn=sys.exit)
 
 
 def draw(kind: str, rng: random.Random, folder: Path) -> dict[str, Any]:

@@ -111,7 +111,7 @@ class Kind:
 
     @property
     def predicted(self) -> Callable[..., tuple[PredictedRun, int]]:
-        """Return how long a run takes on an allocation, and the number of its slots; see `outlook_of`."""
+        """Return how long a run takes on an allocation, and the number of its slots; see `prediction_of`."""
         found: Callable[..., tuple[PredictedRun, int]] = import_module(
             f"hpcbal.cli.planning.{self.name}"
         ).predicted

@@ -19,7 +19,7 @@ from pathlib import Path
 from hpcbal.cluster.started import detect_launcher
 from hpcbal.errors import INTERRUPTED, ExitCode, InputError, OutputError, RunFailed, RunRefused
 from hpcbal.processes import own_stream, say, shielding
-from hpcbal.runtime.handoff.minding import STARTER
+from hpcbal.runtime.handoff.supervision import STARTER
 from hpcbal.stop_signals import STOP_SIGNALS
 
 POLL_INTERVAL_S = 0.1

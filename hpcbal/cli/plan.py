@@ -97,13 +97,13 @@ def answer(args: argparse.Namespace, warn: Callable[[str], None]) -> Answer:
     _check_use(args, len(sizes))
     config = load_config(args.config, args.overrides, warn=warn)
     if len(sizes) > 1:
-        from hpcbal.cli.planning.outlook import compared, sources_of
+        from hpcbal.cli.planning.prediction import compared, sources_of
 
         per_node = args.slots_per_node
         return compared(config, sources_of(args), sizes, use=args.use, slots_per_node=per_node, warn=warn)
     args = argparse.Namespace(**vars(args) | {"slots": sizes[0] if sizes else None})
     if args.nodes == "auto":
-        from hpcbal.cli.planning.outlook import largest_that_keeps, sources_of
+        from hpcbal.cli.planning.prediction import largest_that_keeps, sources_of
         from hpcbal.planning.ensemble_plan import known_slots_per_node
 
         per_node = known_slots_per_node(config, args.slots_per_node)

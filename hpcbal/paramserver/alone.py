@@ -33,7 +33,7 @@ from hpcbal.paramserver.store.layout import Layout
 from hpcbal.paramserver.worker.app_hands import AppHands, CheckedUpdates, Wanted
 from hpcbal.paramserver.worker.job import JobSetup
 from hpcbal.paramserver.worker.loading import first_data
-from hpcbal.paramserver.worker.place import Place, Waits
+from hpcbal.paramserver.worker.resources import Resources, Waits
 from hpcbal.paramserver.worker.samples import Cursor, WorkerSamples
 from hpcbal.paramserver.worker.worker import Worker
 
@@ -88,7 +88,7 @@ class Alone(AppHands):
         self.epoch = 0
         self.values: dict[str, NDArray[Any]] = {table.name: self._initial_values(table) for table in tables}
         self._reports: list[Report] = []
-        worker = Worker(job.steps, samples, self, Place(), self._reports.append)
+        worker = Worker(job.steps, samples, self, Resources(), self._reports.append)
         self._hear, self._life = worker.hear, worker.life()
         self._awaited = next(self._life)
         self._obey(messages.Assign((0,) * num_data_blocks, (), None))

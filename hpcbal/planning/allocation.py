@@ -34,7 +34,7 @@ class PredictedRun:
 
 
 @dataclass(frozen=True, slots=True)
-class AllocationOutlook:
+class AllocationPrediction:
     """A run on one allocation.
 
     Attributes:
@@ -55,8 +55,8 @@ class AllocationOutlook:
     @classmethod
     def of(
         cls, predicted: PredictedRun, num_nodes: int, num_slots: int, runs: Sequence[EarlierRun]
-    ) -> AllocationOutlook:
-        """Return the outlook of a predicted run, with what earlier ones of its kind took."""
+    ) -> AllocationPrediction:
+        """Return the prediction of a predicted run, with what earlier ones of its kind took."""
         band = time_band(predicted.seconds, runs)
         wall_time_s = predicted.seconds + band.startup_s
         busy = None if predicted.busy is None else predicted.busy * predicted.seconds / wall_time_s
@@ -127,27 +127,27 @@ def hours_text(hours: float) -> str:
     return f"{hours:.0f}" if hours >= 100.0 else f"{hours:.2g}"
 
 
-def largest_keeping(outlooks: Iterable[AllocationOutlook], use: float) -> AllocationOutlook | None:
+def largest_keeping(predictions: Iterable[AllocationPrediction], use: float) -> AllocationPrediction | None:
     """Return the largest allocation whose slots are busy for at least the share `use`; None: none."""
-    kept = [each for each in outlooks if each.busy is not None and each.busy >= use]
+    kept = [each for each in predictions if each.busy is not None and each.busy >= use]
     return max(kept, key=lambda each: each.num_slots, default=None)
 
 
-def largest_tried(outlook_of: Callable[[int], AllocationOutlook], use: float) -> AllocationOutlook:
+def largest_tried(prediction_of: Callable[[int], AllocationPrediction], use: float) -> AllocationPrediction:
     """Return the largest allocation that keeps `use`, or of one node if none does.
 
     Numbers of nodes double until two in a row do not keep it, then the gap above the last one that does is
     bisected. More nodes are not always used less, so a larger number may keep it by chance, and is not found.
 
     Args:
-        outlook_of: makes the outlook of a number of nodes, 1 to MOST_NODES.
+        prediction_of: makes the prediction of a number of nodes, 1 to MOST_NODES.
         use: 0..1.
     """
-    tried: dict[int, AllocationOutlook] = {}
+    tried: dict[int, AllocationPrediction] = {}
 
     def keeps(count: int) -> bool:
         if count not in tried:
-            tried[count] = outlook_of(count)
+            tried[count] = prediction_of(count)
         busy = tried[count].busy
         return busy is not None and busy >= use
 
@@ -165,7 +165,9 @@ def largest_tried(outlook_of: Callable[[int], AllocationOutlook], use: float) ->
     return tried[best]
 
 
-def side_by_side(outlooks: Sequence[AllocationOutlook], chosen: AllocationOutlook | None) -> list[str]:
+def side_by_side(
+    predictions: Sequence[AllocationPrediction], chosen: AllocationPrediction | None
+) -> list[str]:
     """Return the table of one or more allocations for users; `*` marks the chosen one."""
     rows = [
         [
@@ -178,8 +180,8 @@ def side_by_side(outlooks: Sequence[AllocationOutlook], chosen: AllocationOutloo
             "-" if each.busy is None else f"{each.busy:.0%}",
             each.ask_text,
         ]
-        for each in outlooks
+        for each in predictions
     ]
-    band = outlooks[0].band.title.removesuffix(" runs")
+    band = predictions[0].band.title.removesuffix(" runs")
     headers = ["", "slots", "nodes", "wall time", band, "node-hours", "busy", "request"]
     return format_table(headers, rows, right=(1, 2, 3, 5, 6, 7))

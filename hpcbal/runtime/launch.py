@@ -33,10 +33,10 @@ from hpcbal.runtime.handoff.launch_dir import (
     shortage_of_inodes,
     sweep,
 )
-from hpcbal.runtime.handoff.minding import STARTER, Requests, mind, report
+from hpcbal.runtime.handoff.leftovers import EVALUATING, PROFILING, TRAINING, Sentences
 from hpcbal.runtime.handoff.own_lines import take_own_way
 from hpcbal.runtime.handoff.start_file import LAUNCH_DIR, StartFile
-from hpcbal.runtime.handoff.supervision import EVALUATING, PROFILING, TRAINING, Sentences
+from hpcbal.runtime.handoff.supervision import STARTER, Requests, report, supervise
 from hpcbal.runtime.health.ending import StopFlag, leave_soon
 from hpcbal.runtime.health.liveness import Liveness
 from hpcbal.safe_text import printable
@@ -231,7 +231,7 @@ def start_mpirun(argv: Sequence[str], ranks: int, requests: Requests, sentences:
     """Start mpirun and supervise its ranks; returns the exit code.
 
     mpirun runs in its own session, so that Ctrl-C reaches this process and not the ranks. TERM and HUP that
-    are sent to mpirun itself, or to all processes of a job, stay pending there, and `mind` sees them.
+    are sent to mpirun itself, or to all processes of a job, stay pending there, and `supervise` sees them.
     """
     command = mpirun_command(argv, ranks)
     environment = mpirun_environment(os.environ, ranks, usable_cores())
@@ -260,7 +260,7 @@ def start_mpirun(argv: Sequence[str], ranks: int, requests: Requests, sentences:
                     pass_fds=(lock, stdout.reading_end, stderr.reading_end),
                 )
             outputs.forward()
-            code = mind(process, directory, requests, outputs, sentences)
+            code = supervise(process, directory, requests, outputs, sentences)
     if code == ExitCode.INTERNAL_ERROR and shortage is not None:
         report(f"perhaps the reason: {shortage[1]}")
     return code

@@ -16,7 +16,7 @@ from hpcbal.samplers.shares import Dealer, FloatArray, SampleCost, Share, checke
 from hpcbal.samplers.speeds import MeasuredSpeeds, Ranks
 
 if TYPE_CHECKING:
-    from hpcbal.samplers.torch_side import BalancedLoader, Stopwatch
+    from hpcbal.samplers.torch_side import Agreement, BalancedLoader, Stopwatch
 
 STATE_VERSION = 1
 MOST_SEED = 2**63 - 1
@@ -35,7 +35,8 @@ class BalancedBatchSampler:
 
     Args:
         sizes: one number above 0 per sample, such as its tokens: a list, an array, or a tensor of the CPU.
-            All ranks must give the same, as for all arguments but `rank`.
+            All ranks must give the same, as for all arguments but `rank`. With those of torch.distributed
+            this is checked, without waiting for another rank.
         batch_size: samples of a step, of all ranks together, >= the number of ranks.
         num_replicas, rank: number of ranks, and this one's; None: those of torch.distributed, or one rank
             where nothing was started.
@@ -55,7 +56,7 @@ class BalancedBatchSampler:
     Attributes:
         global_batch_size, num_samples, num_replicas, rank, seed, shuffle, drop_last: as given.
 
-    Raises: SamplerError: an argument is wrong; it is a ValueError.
+    Raises: SamplerError: an argument is wrong, or differs from that of another rank; it is a ValueError.
     """
 
     def __init__(
@@ -86,7 +87,7 @@ class BalancedBatchSampler:
         self._exchange_every = whole("exchange_every", exchange_every, 1)
         if max_per_rank is not None:
             max_per_rank = whole("max_per_rank", max_per_rank, 1)
-        self._dealer = Dealer(sizes, cost, self.num_replicas, max_per_rank, max_cost_per_rank)
+        self._dealer = Dealer(sizes, cost, max_per_rank, max_cost_per_rank)
         self.num_samples = len(self._dealer.sizes)
         check_batches(
             self.num_samples, self.global_batch_size, self.num_replicas, max_per_rank, self.drop_last
@@ -103,6 +104,10 @@ class BalancedBatchSampler:
         self._current: Share | None = None
         self._is_told = False
         """Whether `begin_step` says which step begins."""
+        self._has_begun = False
+        self._agreement: Agreement | None = None
+        if num_replicas is None and self.num_replicas > 1:
+            self._agreement = self._agree(policy if is_measured else None, max_per_rank, max_cost_per_rank)
 
     # ---- what a loader needs -----------------------------------------------------------------
 
@@ -142,6 +147,18 @@ class BalancedBatchSampler:
         from hpcbal.samplers.torch_side import BalancedLoader
 
         return BalancedLoader(self, dataset, **settings)
+
+    def agree_on_loader(self, num_workers: int, prefetch_factor: int | None) -> None:
+        """Refuse a loader that reads ahead by another number of steps than another rank's.
+
+        Ranks that measure speeds exchange them as they draw a step, so they would wait for each other.
+        """
+        if self._agreement is not None and self._measured is not None:
+            self._agreement.check(
+                "loader",
+                {"num_workers": num_workers, "prefetch_factor": prefetch_factor},
+                "give the loaders of all ranks the same",
+            )
 
     # ---- the step that trains now ------------------------------------------------------------
 
@@ -282,6 +299,36 @@ class BalancedBatchSampler:
 
     # ---- inside ------------------------------------------------------------------------------
 
+    def _agree(self, policy: str | None, max_per_rank: int | None, max_cost: float | None) -> Agreement:
+        """Refuse arguments that differ from those of another rank."""
+        from hpcbal.samplers.torch_side import Agreement
+
+        agreement = Agreement(self._group)
+        agreement.check(
+            "arguments",
+            {
+                **self._settings(),
+                "sizes": self._dealer.sizes.tobytes(),
+                "cost": self._dealer.costs.tobytes() + self._dealer.kind.value.encode(),
+                "speeds": self._weights.tobytes() + str(policy).encode(),
+                "exchange_every": self._exchange_every,
+                "max_per_rank": max_per_rank,
+                "max_cost_per_rank": None if max_cost is None else float(max_cost),
+            },
+            "give all ranks the same arguments, and make their samplers in the same order",
+        )
+        return agreement
+
+    def _agree_on_begin(self, first: Share) -> None:
+        """Refuse a position at which another rank did not begin; once, as training has begun."""
+        if self._agreement is not None and not self._has_begun:
+            self._has_begun = True
+            self._agreement.check(
+                "begin",
+                {"epoch": first.epoch, "step": first.step},
+                "begin all ranks at the same step: call load_state_dict and set_epoch on each",
+            )
+
     def _settings(self) -> dict[str, Any]:
         """The arguments on which the order of samples depends."""
         return {
@@ -347,7 +394,9 @@ class BalancedBatchSampler:
         self._take_measurement()
         if not self._drawn:
             raise SamplerError("begin_step: no batch was drawn for it; call it once for each batch")
-        self._current = self._drawn.popleft()
+        before, self._current = self._current, self._drawn.popleft()
+        if before is not None:  # a second step: nobody only looks at a batch
+            self._agree_on_begin(before)
         self._end_epoch_with(self._current)
         if self._watch is not None:
             self._watch.begin()

@@ -45,9 +45,12 @@ class Dealer:
         cost: the work of a share: "padded", its number of samples times the largest size; "sum", the sum of
             its sizes; or a function that takes sizes as an array and returns for each the work of one sample
             that is padded to it. It must not fall where sizes grow.
-        num_replicas: number of ranks, >= 1.
         max_samples: most samples of a rank; None: no limit.
         max_cost: most work of a rank, in the unit of `cost`; None: no limit.
+
+    Attributes:
+        sizes, costs: of all samples; costs are the sizes, unless `cost` is a function.
+        kind: how costs of samples become the work of a rank.
 
     Raises: SamplerError: a size or cost is wrong, or a sample alone exceeds `max_cost`.
     """
@@ -56,33 +59,31 @@ class Dealer:
         self,
         sizes: npt.ArrayLike,
         cost: str | SampleCost,
-        num_replicas: int,
         max_samples: int | None = None,
         max_cost: float | None = None,
     ) -> None:
         self.sizes = _checked(sizes, "sizes")
-        self._costs, self._kind = self.sizes, StepCost.PADDED
+        self.costs, self.kind = self.sizes, StepCost.PADDED
         if callable(cost):
-            self._costs = _checked(cost(self.sizes), "cost(sizes)")
-            if len(self._costs) != len(self.sizes):
+            self.costs = _checked(cost(self.sizes), "cost(sizes)")
+            if len(self.costs) != len(self.sizes):
                 raise SamplerError(
-                    f"cost(sizes): got {len(self._costs)} numbers for {len(self.sizes)} samples, allowed: "
+                    f"cost(sizes): got {len(self.costs)} numbers for {len(self.sizes)} samples, allowed: "
                     "one for each"
                 )
         elif cost in ("padded", "sum"):
-            self._kind = StepCost(cost)
+            self.kind = StepCost(cost)
         else:
             raise SamplerError(f"cost: got {cost!r}, allowed: 'padded', 'sum', or a function of the sizes")
-        self._num_replicas = num_replicas
         self._max_samples = max_samples
         self._max_cost = None if max_cost is None else number(max_cost)
-        largest = float(self._costs.max())
+        largest = float(self.costs.max())
         if max_cost is not None and not number(max_cost) >= largest:
             raise SamplerError(
-                f"max_cost_per_rank: got {max_cost!r}, but sample {int(self._costs.argmax())} alone costs "
+                f"max_cost_per_rank: got {max_cost!r}, but sample {int(self.costs.argmax())} alone costs "
                 f"{largest:g}; raise the limit, or leave the sample out"
             )
-        self._mean_cost = float(self._costs.mean())
+        self._mean_cost = float(self.costs.mean())
 
     def deal(
         self, epoch: int, step: int, samples: IntArray, weights: FloatArray, rank: int
@@ -96,15 +97,15 @@ class Dealer:
 
         Raises: SamplerError: the step does not fit into the limits.
         """
-        costs = self._costs[samples]
+        costs = self.costs[samples]
         try:
-            rank_of = deal_by_weight(costs, weights, self._kind, self._max_samples, self._max_cost)
+            rank_of = deal_by_weight(costs, weights, self.kind, self._max_samples, self._max_cost)
         except PolicyError as error:
             raise SamplerError(f"max_cost_per_rank, max_per_rank: {error}") from error
         own = rank_of == rank
-        sizes, mine = costs if self._costs is self.sizes else self.sizes[samples], costs[own]
+        sizes, mine = costs if self.costs is self.sizes else self.sizes[samples], costs[own]
         own_size = mine.sum() if sizes is costs else sizes[own].sum()
-        work = self._kind.of(mine) / self._mean_cost
+        work = self.kind.of(mine) / self._mean_cost
         share = Share(epoch, step, len(mine), len(costs), float(own_size), float(sizes.sum()), work)
         return samples[own].tolist(), share
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import time
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -22,7 +25,7 @@ def random_order(num_samples: int, seed: int) -> npt.NDArray[np.int64]:
     """Return the order of `RandomSampler` with a generator of this seed, shape (num_samples,)."""
     generator = torch.Generator()
     generator.manual_seed(seed)
-    return torch.randperm(num_samples, generator=generator).numpy()
+    return torch.randperm(num_samples, generator=generator, device="cpu").numpy()
 
 
 def replicas(group: Any) -> tuple[int, int] | None:
@@ -30,6 +33,59 @@ def replicas(group: Any) -> tuple[int, int] | None:
     if not (dist.is_available() and dist.is_initialized()):
         return None
     return dist.get_world_size(group), dist.get_rank(group)
+
+
+_STORELESS = {"mpi", "fake"}
+"""Backends whose process groups have no store that can be read."""
+
+_num_made: Counter[str] = Counter()
+"""Samplers that this process has made, by process group."""
+
+
+class Agreement:
+    """Refuses a sampler that is another one than that of the other ranks, by the store of torch.distributed.
+
+    The first rank that comes leaves what it has, and all others compare: nobody waits for another rank. The
+    n-th sampler of a process group is compared with the n-th ones of its other ranks.
+
+    Args:
+        group: process group; None: all ranks.
+    """
+
+    def __init__(self, group: Any = None) -> None:
+        members = str(dist.get_process_group_ranks(dist.group.WORLD if group is None else group))
+        _num_made[members] += 1
+        place = hashlib.sha256(members.encode()).hexdigest()
+        self._name = f"hpcbal.samplers/{place}/{_num_made[members]}"
+        self._is_possible = dist.get_backend() not in _STORELESS
+        self._num_checks: Counter[str] = Counter()
+
+    def check(self, name: str, own: Mapping[str, Any], advice: str) -> None:
+        """Compare values with those of the rank that came first to its n-th check of this name.
+
+        Args:
+            name: of the check.
+            own: plain values by name; arrays as bytes.
+            advice: the end of the sentence.
+
+        Raises: SamplerError: they differ; it names the first one that does.
+        """
+        if not self._is_possible:
+            return
+        self._num_checks[name] += 1
+        plain = {key: _digest(value) if isinstance(value, bytes) else value for key, value in own.items()}
+        text = json.dumps(plain)
+        store = dist.distributed_c10d._get_default_store()
+        found = json.loads(store.compare_set(f"{self._name}/{name}/{self._num_checks[name]}", "", text))
+        for key, value in json.loads(text).items():
+            if found[key] != value:
+                is_long = isinstance(own[key], bytes)
+                what = "got other values than" if is_long else f"got {value!r}, but {found[key]!r} on"
+                raise SamplerError(f"{key}: {what} another rank; {advice}")
+
+
+def _digest(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
 
 
 class TorchRanks:
@@ -87,6 +143,7 @@ class BalancedLoader(DataLoader):
             )
         super().__init__(dataset, batch_sampler=sampler, **settings)
         self._balanced = sampler
+        sampler.agree_on_loader(self.num_workers, self.prefetch_factor)
 
     def __iter__(self) -> Iterator[Any]:  # type: ignore[override]
         self._balanced.tell_steps()

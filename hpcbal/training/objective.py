@@ -127,7 +127,7 @@ class Objective(TensorLibrary):
         """
         self._check_outputs(tuple(probe.outputs.shape[1:]))
         doing = f"{self._who}: computing the loss of {len(probe.y)} samples"
-        with _user_errors(doing):
+        with errors_of_user_code(doing):
             whole = self._array(self._loss_of_samples(probe.y, probe.outputs))
             parts = np.concatenate(
                 [
@@ -144,9 +144,9 @@ class Objective(TensorLibrary):
         predictions = self.predictions(probe.outputs)
         for name, metric in self._metrics:
             seen = probe.outputs if metric.takes_outputs else predictions
-            with _user_errors(f"{self._who}: metric {name}"):
+            with errors_of_user_code(f"{self._who}: metric {name}"):
                 metric.build(probe.y, seen)
-            with _user_errors(f"{self._who}: metric {name}"):
+            with errors_of_user_code(f"{self._who}: metric {name}"):
                 why = metric.why_not_additive(probe.y, seen)
                 metric.result(metric.sums(probe.y, seen), len(probe.y))
             if why:
@@ -223,7 +223,7 @@ class Objective(TensorLibrary):
         for name, metric in self._metrics:
             end = start + metric.num_states
             states = sums.states[start:end] if len(sums.states) else np.zeros(metric.num_states)
-            with _user_errors(f"{self._who}: metric {name}"):
+            with errors_of_user_code(f"{self._who}: metric {name}"):
                 found[name] = metric.result(states, sums.count) if sums.count else float("nan")
             start = end
         return found
@@ -283,7 +283,7 @@ class Objective(TensorLibrary):
                 raise self._no_smoothing(settings.name)
             self.link = "identity"
             found = self._loaded("loss", settings.name)
-            with _user_errors(f"{self._who}: loss {settings.name}: making it"):
+            with errors_of_user_code(f"{self._who}: loss {settings.name}: making it"):
                 return self._own_loss(settings.name, found, args)
         self.link = _LINK_OF[self._predicts]
         if self.link != "identity" and not args.setdefault("from_logits", ending not in _SQUASHED):
@@ -324,7 +324,7 @@ class Objective(TensorLibrary):
         )
 
     def _loaded(self, what: str, name: str) -> Any:
-        with _user_errors(f"{self._who}: {what} {name}: importing it"):
+        with errors_of_user_code(f"{self._who}: {what} {name}: importing it"):
             return load_object(name)
 
     def _named_metric(self, settings: MetricConfig) -> Metric:
@@ -345,7 +345,7 @@ class Objective(TensorLibrary):
             except (TypeError, ValueError) as error:
                 raise self._wrong_args("metric", settings.name, kind, error) from error
         found = self._loaded("metric", settings.name)
-        with _user_errors(f"{self._who}: metric {settings.name}: making it"):
+        with errors_of_user_code(f"{self._who}: metric {settings.name}: making it"):
             return self._own_metric(settings.name, found, settings.args)
 
     def _kind_of(self, name: str) -> str:
@@ -385,7 +385,9 @@ def _without_ones(shape: tuple[int, ...]) -> tuple[int, ...]:
     return shape[:-1] if shape[-1:] == (1,) else shape
 
 
-class _user_errors:  # noqa: N801  (a context manager, used like a function)
+class errors_of_user_code:  # noqa: N801  (a context manager, used like a function)
+    """Turns what a user's loss or metric raises into a `UserCodeError`."""
+
     def __init__(self, doing: str) -> None:
         self._doing = doing
 
@@ -398,4 +400,4 @@ class _user_errors:  # noqa: N801  (a context manager, used like a function)
             raise UserCodeError(f"{self._doing} failed: {summary(error)}") from error
 
 
-__all__ = ["MAX_STATES", "Link", "Objective", "Probe"]
+__all__ = ["MAX_STATES", "Link", "Objective", "Probe", "errors_of_user_code"]

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from hpcbal.runtime.handoff.minding import ORPHANS_S
+from hpcbal.runtime.handoff.supervision import ORPHANS_S
 
 pytestmark = pytest.mark.e2e
 

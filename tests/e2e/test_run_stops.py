@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from hpcbal.runtime.handoff.minding import ORPHANS_S
 from hpcbal.runtime.handoff.start_file import NAME
+from hpcbal.runtime.handoff.supervision import ORPHANS_S
 from hpcbal.telemetry.resources.processes import living_children
 
 pytestmark = pytest.mark.e2e

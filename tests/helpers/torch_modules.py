@@ -99,6 +99,32 @@ def elsewhere(input_shape: tuple[int, ...], num_classes: int) -> nn.Module:
     return module
 
 
+def with_buffer_elsewhere(input_shape: tuple[int, ...], num_classes: int) -> nn.Module:
+    module = linear(input_shape, num_classes)
+    module.register_buffer("seen", torch.zeros(2, device="meta"))
+    return module
+
+
+def wrapped_within(input_shape: tuple[int, ...], num_classes: int) -> nn.Module:
+    return nn.Sequential(nn.Flatten(), nn.DataParallel(nn.LazyLinear(num_classes)))
+
+
+def never_called(input_shape: tuple[int, ...], num_classes: int) -> nn.Module:
+    module = _Around(linear(input_shape, num_classes))
+    module.head = nn.LazyLinear(3)
+    return module
+
+
+class _Around(nn.Module):
+    def __init__(self, inner: nn.Module) -> None:
+        super().__init__()
+        self.inner = inner
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        out: torch.Tensor = self.inner(x)
+        return out
+
+
 def in_halves(input_shape: tuple[int, ...], num_classes: int) -> nn.Module:
     module = linear(input_shape, num_classes)
     module.aside = nn.Linear(2, 2, dtype=torch.float16)
@@ -267,12 +293,6 @@ class _Listed(nn.Module):
 
 def listed(input_shape: tuple[int, ...], num_classes: int) -> nn.Module:
     return _Listed(int(torch.tensor(input_shape).prod()), num_classes)
-
-
-def half_lazy(input_shape: tuple[int, ...], num_classes: int) -> nn.Module:
-    module = linear(input_shape, num_classes)
-    module[0].aside = nn.LazyLinear(3)
-    return module
 
 
 class _Complex(_Changing):

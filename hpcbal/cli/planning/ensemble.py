@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Callable
 
 from hpcbal.cli.options import Answer
-from hpcbal.cli.planning.outlook import Sources, earlier_runs, sources_of
+from hpcbal.cli.planning.prediction import Sources, earlier_runs, sources_of
 from hpcbal.cli.planning.text import NO_SIZE, cache_lines, render_plan
 from hpcbal.config import EnsembleConfig
 from hpcbal.config.checks.warnings import batches_above, check_parts, check_shares, over_limit, told_limit
@@ -14,7 +14,7 @@ from hpcbal.config.scheduling import may_limit_to_one_slot, specs_of
 from hpcbal.config.submission import with_expected
 from hpcbal.control import PARADIGMS
 from hpcbal.errors import InputError
-from hpcbal.planning.allocation import AllocationOutlook, PredictedRun
+from hpcbal.planning.allocation import AllocationPrediction, PredictedRun
 from hpcbal.planning.cache import planned_cache
 from hpcbal.planning.ensemble_plan import known_slots_per_node, make_plan, nodes_for, plan_to_dict
 from hpcbal.planning.memory import node_memory
@@ -63,9 +63,9 @@ def answer(args: argparse.Namespace, config: EnsembleConfig, warn: Callable[[str
             warn(large)
     if over := over_limit(config, sizes, None if facts is None else facts.num_train):
         warn(f"balance.max_samples_per_slot: {told_limit(config.balance.max_samples_per_slot, over)}")
-    outlook: PlanForecast | str = NO_SIZE
+    prediction: PlanForecast | str = NO_SIZE
     if facts is not None:
-        outlook = too_long(specs_of(config)) or forecast(config, rates, facts, schedule, **size)
+        prediction = too_long(specs_of(config)) or forecast(config, rates, facts, schedule, **size)
     kept = None if facts is None else facts.kept
     num_writers = max(plan.preprocessors_per_node)
     if config.schedule.paradigm not in PARADIGMS:
@@ -85,12 +85,12 @@ def answer(args: argparse.Namespace, config: EnsembleConfig, warn: Callable[[str
     values = plan_to_dict(plan, command)
     values["candidates"] = None if choice is None else choice_to_dict(choice)
     values["prune"] = prune_to_dict(config)
-    values["forecast"] = None if isinstance(outlook, str) else outlook.to_dict()
-    times: AllocationOutlook | None = None
-    if isinstance(outlook, PlanForecast):
-        simulated = PredictedRun(outlook.wall_time_s, outlook.busy)
+    values["forecast"] = None if isinstance(prediction, str) else prediction.to_dict()
+    times: AllocationPrediction | None = None
+    if isinstance(prediction, PlanForecast):
+        simulated = PredictedRun(prediction.wall_time_s, prediction.busy)
         earlier = earlier_runs(config, sources_of(args), warn)
-        times = AllocationOutlook.of(simulated, num_nodes, num_nodes * per_node, earlier)
+        times = AllocationPrediction.of(simulated, num_nodes, num_nodes * per_node, earlier)
     values["time"] = None if times is None else times.to_dict()
     values["memory_per_node"] = memory.to_dict(args.memory)
     values["cache_per_node"] = None if cache is None else cache.to_dict()
@@ -112,7 +112,7 @@ def answer(args: argparse.Namespace, config: EnsembleConfig, warn: Callable[[str
         )
 
     def lines() -> list[str]:
-        plan_lines = render_plan(plan, command, outlook, memory, args.memory, choice, cache, times)
+        plan_lines = render_plan(plan, command, prediction, memory, args.memory, choice, cache, times)
         return [*plan_lines, *prune_lines(config)]
 
     return Answer(values, lines, remarks)
@@ -121,7 +121,7 @@ def answer(args: argparse.Namespace, config: EnsembleConfig, warn: Callable[[str
 def predicted(
     config: EnsembleConfig, sources: Sources, num_nodes: int, slots_per_node: int
 ) -> tuple[PredictedRun, int]:
-    """Predict a run on so many nodes; returns the number of its slots too; see `outlook_of`."""
+    """Predict a run on so many nodes; returns the number of its slots too; see `prediction_of`."""
     config, _ = with_expected(config)
     rates = find_rates(config, slots_per_node, sources.profile, command=str(sources.path))
     facts = _facts(config, sources)

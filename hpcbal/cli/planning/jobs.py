@@ -7,7 +7,6 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from hpcbal.cli.options import Answer
-from hpcbal.cli.planning.outlook import Sources
 from hpcbal.cli.planning.paramserver import (
     asked_for,
     check_open,
@@ -19,6 +18,7 @@ from hpcbal.cli.planning.paramserver import (
     time_lines,
     times_of,
 )
+from hpcbal.cli.planning.prediction import Sources
 from hpcbal.telemetry.views.table import count_text
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ def answer(args: argparse.Namespace, config: JobsConfig, warn: Callable[[str], N
 def predicted(
     config: JobsConfig, sources: Sources, num_nodes: int, slots_per_node: int
 ) -> tuple[PredictedRun, int]:
-    """Predict the jobs on so many nodes; returns the number of machines too; see `outlook_of`."""
+    """Predict the jobs on so many nodes; returns the number of machines too; see `prediction_of`."""
     from hpcbal.runtime.simulating.predicted import predicted_jobs
 
     check_open(sources)

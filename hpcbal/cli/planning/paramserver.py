@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hpcbal.cli.options import Answer
-from hpcbal.cli.planning.outlook import Sources, earlier_runs, sources_of
+from hpcbal.cli.planning.prediction import Sources, earlier_runs, sources_of
 from hpcbal.errors import HpcbalError, InputError
 from hpcbal.telemetry.files.json_lines import duration_text
 from hpcbal.telemetry.views.table import count_text
@@ -19,7 +19,7 @@ from hpcbal.telemetry.views.table import count_text
 if TYPE_CHECKING:
     from hpcbal.config import JobsConfig, ParamServerConfig, RunConfig
     from hpcbal.forecast.prediction import Prediction as ThroughputForecast
-    from hpcbal.planning.allocation import AllocationOutlook, PredictedRun
+    from hpcbal.planning.allocation import AllocationPrediction, PredictedRun
     from hpcbal.planning.paramserver import MeasuredEpoch, PredictedConfiguration
 
 
@@ -69,7 +69,7 @@ def answer(args: argparse.Namespace, config: ParamServerConfig, warn: Callable[[
 def predicted(
     config: ParamServerConfig, sources: Sources, num_nodes: int, slots_per_node: int
 ) -> tuple[PredictedRun, int]:
-    """Predict the job on so many nodes; returns the number of executors too; see `outlook_of`."""
+    """Predict the job on so many nodes; returns the number of executors too; see `prediction_of`."""
     from hpcbal.planning.paramserver import measured_in
     from hpcbal.runtime.simulating.predicted import predicted_job
 
@@ -106,10 +106,10 @@ def times_of(
     args: argparse.Namespace,
     executors: int,
     warn: Callable[[str], None],
-) -> AllocationOutlook | str:
+) -> AllocationPrediction | str:
     """Return how long the run takes on these ranks, or why that is not known."""
     from hpcbal.kinds import KINDS
-    from hpcbal.planning.allocation import AllocationOutlook
+    from hpcbal.planning.allocation import AllocationPrediction
 
     if not args.open_data:
         return "--open-data opens the data (which runs their code) and simulates the run"
@@ -118,17 +118,17 @@ def times_of(
     except InputError as error:
         return str(error)
     runs = earlier_runs(config, sources_of(args), warn)
-    return AllocationOutlook.of(found, args.nodes, executors, runs)
+    return AllocationPrediction.of(found, args.nodes, executors, runs)
 
 
-def time_lines(times: AllocationOutlook | str) -> list[str]:
+def time_lines(times: AllocationPrediction | str) -> list[str]:
     """Return the time of the run for users."""
     if isinstance(times, str):
         return [f"wall time: unknown, because {times}" if ":" in times else f"wall time: unknown; {times}"]
     return [f"wall time: {duration_text(times.wall_time_s)} with all of max_epochs", *times.lines()]
 
 
-def time_facts(times: AllocationOutlook | str) -> dict[str, Any]:
+def time_facts(times: AllocationPrediction | str) -> dict[str, Any]:
     """Return the time of the run for `--json`."""
     return {"time": None if isinstance(times, str) else times.to_dict()}
 

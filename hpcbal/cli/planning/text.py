@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from hpcbal.events.ensemble import Schedule, ScheduleChosen
-from hpcbal.planning.allocation import AllocationOutlook
+from hpcbal.planning.allocation import AllocationPrediction
 from hpcbal.planning.cache import PlannedCache
 from hpcbal.planning.ensemble_plan import EnsemblePlan, PlannedFlotilla, by_node, launch_lines, slot_map
 from hpcbal.planning.memory import NodeMemory
@@ -33,19 +33,19 @@ _UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 def render_plan(
     plan: EnsemblePlan,
     command: Sequence[str],
-    outlook: PlanForecast | str,
+    prediction: PlanForecast | str,
     memory: NodeMemory,
     bytes_per_node: int | None,
     choice: ScheduleChosen | None = None,
     cache: PlannedCache | None = None,
-    times: AllocationOutlook | None = None,
+    times: AllocationPrediction | None = None,
 ) -> list[str]:
     """The plan as text, line by line.
 
     Args:
         plan: the plan to show.
         command: the command that starts the run, without launcher.
-        outlook: the predicted times, or why they are not known.
+        prediction: the predicted times, or why they are not known.
         memory: memory of the fullest node.
         bytes_per_node: memory that a node has; None if not given.
         choice: how the schedule was chosen; None if it was given.
@@ -67,13 +67,13 @@ def render_plan(
         "",
         *_map_lines(plan),
         "",
-        *_candidate_lines(choice, has_size=outlook != NO_SIZE),
+        *_candidate_lines(choice, has_size=prediction != NO_SIZE),
         f"ranks: {plan.num_ranks} = 1 scheduler + {count_text(plan.max_preprocessors, 'preprocessor')} + "
         f"{count_text(plan.cluster.num_slots, 'trainer')} ({plan.ranks_per_node} per node)",
         f"preprocessors per node: {_counts_text(plan.preprocessors_per_node)}",
         *_memory_lines(memory, bytes_per_node),
         *cache_lines(cache),
-        *_time_lines(outlook),
+        *_time_lines(prediction),
         *([] if times is None else times.lines()),
         *_start_lines(plan, command),
     ]
@@ -214,31 +214,32 @@ def _percent(share: float) -> str:
     return f"{100.0 * share:.0f}%"
 
 
-def _time_lines(outlook: PlanForecast | str) -> list[str]:
-    if isinstance(outlook, str):
-        return [f"wall time: unknown, because {outlook}"]
-    profiling = f", {duration_text(outlook.profiling_s)} of it profiling" if outlook.profiling_s else ""
-    in_rounds = f" in {count_text(outlook.num_rounds, 'round')}" if outlook.num_rounds else ""
+def _time_lines(prediction: PlanForecast | str) -> list[str]:
+    if isinstance(prediction, str):
+        return [f"wall time: unknown, because {prediction}"]
+    profiling = f", {duration_text(prediction.profiling_s)} of it profiling" if prediction.profiling_s else ""
+    in_rounds = f" in {count_text(prediction.num_rounds, 'round')}" if prediction.num_rounds else ""
     lines = [
-        f"wall time: {duration_text(outlook.wall_time_s)}{in_rounds}"
-        f"{profiling}, if every DNN trains to its max_epochs; at least {duration_text(outlook.lower_bound_s)}"
+        f"wall time: {duration_text(prediction.wall_time_s)}{in_rounds}"
+        f"{profiling}, if every DNN trains to its max_epochs; "
+        f"at least {duration_text(prediction.lower_bound_s)}"
     ]
-    if outlook.costs is None:
+    if prediction.costs is None:
         lines.append("  without the time to build, load and save networks, which the first run measures")
-    if outlook.usable_s is None:
+    if prediction.usable_s is None:
         return [*lines, "  no walltime is configured"]
-    usable = duration_text(outlook.usable_s)
-    difference = duration_text(abs(outlook.usable_s - outlook.wall_time_s))
-    if outlook.fits:
+    usable = duration_text(prediction.usable_s)
+    difference = duration_text(abs(prediction.usable_s - prediction.wall_time_s))
+    if prediction.fits:
         return [*lines, f"  fits into the walltime ({usable} before the clean stop), {difference} to spare"]
-    if outlook.num_nodes_that_fit is None:
+    if prediction.num_nodes_that_fit is None:
         more = f"no number of nodes up to {MOST_NODES_TRIED} is enough"
     else:
-        more = f"{outlook.num_nodes_that_fit} such nodes would be enough"
+        more = f"{prediction.num_nodes_that_fit} such nodes would be enough"
     return [
         *lines,
         f"  DOES NOT FIT into the walltime ({usable} before the clean stop): {difference} too long; {more}, "
-        f"or {outlook.num_starts} starts of the same command, which continues where it stopped",
+        f"or {prediction.num_starts} starts of the same command, which continues where it stopped",
     ]
 
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from hpcbal.cli.options import print_warning
-from hpcbal.cli.planning.outlook import Sources, largest_that_keeps, outlook_of
+from hpcbal.cli.planning.prediction import Sources, largest_that_keeps, prediction_of
 from hpcbal.cli.submitting.tasks import Task
 from hpcbal.cluster.launch_line import slots_on_cores
 from hpcbal.cluster.roles import num_ranks_needed
@@ -20,7 +20,7 @@ from hpcbal.config.schema.ensemble import EnsembleSlotsConfig
 from hpcbal.config.site import SiteConfig, site_file
 from hpcbal.errors import HpcbalError, InputError
 from hpcbal.kinds import ENSEMBLE, JOBS, PARAMSERVER
-from hpcbal.planning.allocation import AllocationOutlook
+from hpcbal.planning.allocation import AllocationPrediction
 from hpcbal.planning.time_band import ASSUMED_STARTUP_S
 from hpcbal.telemetry.files.json_lines import duration_text
 from hpcbal.telemetry.views.table import count_text
@@ -95,16 +95,16 @@ def needs_of(args: argparse.Namespace, task: Task, site: SiteConfig) -> Needs:
             f"{duration_text(LEAST_TIME_S)} or more, because a run takes seconds to start and stops "
             f"{WALLTIME_MARGIN_S:.0f} s before its end"
         )
-    outlook = _outlook(args, task, slots, must=given_s is None or args.nodes == "auto")
+    prediction = _prediction(args, task, slots, must=given_s is None or args.nodes == "auto")
     num_nodes = args.nodes
-    if isinstance(outlook, AllocationOutlook):
-        num_nodes = outlook.num_nodes
-        reasons = [line for line in outlook.lines() if not line.startswith("walltime")]
+    if isinstance(prediction, AllocationPrediction):
+        num_nodes = prediction.num_nodes
+        reasons = [line for line in prediction.lines() if not line.startswith("walltime")]
     else:
-        reasons = [f"not predicted: {outlook}"]
+        reasons = [f"not predicted: {prediction}"]
     if given_s is None:
-        assert isinstance(outlook, AllocationOutlook)
-        lead_s, time_s = outlook.lead_s, outlook.ask_s
+        assert isinstance(prediction, AllocationPrediction)
+        lead_s, time_s = prediction.lead_s, prediction.ask_s
         reason = (
             f"time: the upper end, and the {count_text(lead_s // 60, 'minute')} before the end of the job "
             "in which it is asked to stop and writes a checkpoint"
@@ -125,9 +125,9 @@ def needs_of(args: argparse.Namespace, task: Task, site: SiteConfig) -> Needs:
     return Needs(num_nodes, ranks, cores, gpus, time_s, lead_s, (why, *reasons, reason))
 
 
-def _outlook(
+def _prediction(
     args: argparse.Namespace, task: Task, slots_per_node: int, *, must: bool
-) -> AllocationOutlook | str:
+) -> AllocationPrediction | str:
     """Return the prediction of a run; if it need not be there, instead of an error the reason."""
     sources = Sources(task.path, args.profile, args.samples, args.open_data)
     try:
@@ -135,7 +135,7 @@ def _outlook(
             return largest_that_keeps(
                 task.config, sources, use=args.use, slots_per_node=slots_per_node, warn=print_warning
             )
-        return outlook_of(
+        return prediction_of(
             task.config, sources, num_nodes=args.nodes, slots_per_node=slots_per_node, warn=print_warning
         )
     except HpcbalError as error:

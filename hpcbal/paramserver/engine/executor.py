@@ -22,7 +22,7 @@ from hpcbal.paramserver.engine.client import ParameterClient
 from hpcbal.paramserver.engine.data_carrier import DataCarrier
 from hpcbal.paramserver.engine.held_block import allocate
 from hpcbal.paramserver.engine.parameter_moves import ParameterMoves
-from hpcbal.paramserver.engine.place import EnginePlace
+from hpcbal.paramserver.engine.rank_resources import RankResources
 from hpcbal.paramserver.engine.server import LoadReports, Server
 from hpcbal.paramserver.engine.trace import Tracer
 from hpcbal.paramserver.engine.transport import Transport
@@ -44,7 +44,7 @@ from hpcbal.paramserver.worker.loading import (
     first_data,
     saved_data,
 )
-from hpcbal.paramserver.worker.place import Waits
+from hpcbal.paramserver.worker.resources import Waits
 from hpcbal.paramserver.worker.samples import Cursor, OpenTurns, Turn
 from hpcbal.paramserver.worker.worker import Worker
 
@@ -72,7 +72,7 @@ class Executor(AppHands):
         machine: how fast to be; None: as fast as the machine is.
         checkpoints: where to save and load blocks; None: the job is never saved.
         trace: records what the executor does; None: nothing is recorded.
-        place: where it runs; None: it has the rank for itself, with a link as fast as that of `machine`.
+        resources: where it runs; None: it has the rank for itself, with a link as fast as that of `machine`.
     """
 
     def __init__(
@@ -83,18 +83,18 @@ class Executor(AppHands):
         machine: EmulatedMachine | None = None,
         checkpoints: Checkpoints | None = None,
         trace: Tracer | None = None,
-        place: EnginePlace | None = None,
+        resources: RankResources | None = None,
     ) -> None:
         self._checkpoints = checkpoints
         self._trace = trace or Tracer()
         self._machine = machine or EmulatedMachine()
-        self._place = place or EnginePlace(self._machine.bytes_per_s)
+        self._resources = resources or RankResources(self._machine.bytes_per_s)
         self._channel = channel
-        self._wire = Wire(transport, self._place.link)
+        self._wire = Wire(transport, self._resources.link)
         self._pull_start_s = 0.0
-        self.reactor = self._place.reactor(transport, channel, self._on_message)
-        self.buffers = self._place.buffers(job.memory_bytes)
-        self.samples = self._place.samples(job, self._share_memory)
+        self.reactor = self._resources.reactor(transport, channel, self._on_message)
+        self.buffers = self._resources.buffers(job.memory_bytes)
+        self.samples = self._resources.samples(job, self._share_memory)
         super().__init__(job, self.samples)
         self.server = Server(
             self._wire,
@@ -118,7 +118,7 @@ class Executor(AppHands):
         self.client = ParameterClient(self._wire, job.layout, self._ownership, buffers=self.buffers)
         steps = None if job.is_async else job.steps
         self._worker = Worker(
-            steps, self.samples, self, self._place.subtasks, report, partial(self._data_moves, speed)
+            steps, self.samples, self, self._resources.subtasks, report, partial(self._data_moves, speed)
         )
 
     def _data_moves(self, bytes_per_s: float | None, open_turns: OpenTurns) -> DataMoves:
@@ -217,7 +217,7 @@ class Executor(AppHands):
         self._moves.go_on()
 
     def aside(self) -> AbstractContextManager[None]:
-        return self._place.aside()
+        return self._resources.aside()
 
     def paced(self, num_samples: int) -> AbstractContextManager[None]:
         """Let the block last as long as it would on the emulated machine, if there is one."""
@@ -225,7 +225,7 @@ class Executor(AppHands):
         if machine.seconds_per_sample is None:
             return nullcontext()
         seconds = num_samples * machine.seconds_per_sample / machine.speed
-        return self._place.taking(self.reactor, seconds)
+        return self._resources.taking(self.reactor, seconds)
 
     def pull(self, wanted: Wanted, step: int, share: int, *, keeps_dense: bool = False) -> Waits[Parameters]:
         client = self.client

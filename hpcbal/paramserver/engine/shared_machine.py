@@ -18,14 +18,14 @@ from functools import partial
 from hpcbal.comm.channel import Channel, Message
 from hpcbal.paramserver.coscheduling.processor import PacedResource
 from hpcbal.paramserver.engine.buffers import Buffers, MachineMemory
-from hpcbal.paramserver.engine.place import EnginePlace
+from hpcbal.paramserver.engine.rank_resources import RankResources
 from hpcbal.paramserver.engine.reactor import FIRST_SLEEP_S, LATE_SHARE, MAX_SLEEP_S, SPIN_S, Reactor
 from hpcbal.paramserver.engine.spilled_samples import SpilledSamples
 from hpcbal.paramserver.engine.transport import Transport
 from hpcbal.paramserver.engine.wire import PacedLink
 from hpcbal.paramserver.spilling import LocalDisk, MachineSpill
 from hpcbal.paramserver.worker.job import JobSetup
-from hpcbal.paramserver.worker.place import MachineQueues, SharedPlace
+from hpcbal.paramserver.worker.resources import MachineQueues, SharedResources
 from hpcbal.paramserver.worker.samples import WorkerSamples
 from hpcbal.policies.grouping import JobMemory
 
@@ -114,8 +114,8 @@ class SharedMachine(MachineQueues):
             self._awake.wait(min(max(FIRST_SLEEP_S, LATE_SHARE * waited_s), MAX_SLEEP_S))
 
 
-class Tenant(EnginePlace):
-    """The place of one job's executor on a shared machine.
+class Tenant(RankResources):
+    """The resources of one job's executor on a shared machine.
 
     Args:
         machine: the machine.
@@ -138,7 +138,7 @@ class Tenant(EnginePlace):
         self.changed = threading.Condition(machine.lock)
         self.inbox: deque[Message] = deque()
         self._channel: Channel | None = None
-        self.subtasks: SharedPlace = SharedPlace(machine, job, self._send)
+        self.subtasks: SharedResources = SharedResources(machine, job, self._send)
         self._reactor: SharedReactor | None = None
 
     def deliver(self, message: Message) -> None:
@@ -197,7 +197,7 @@ class Tenant(EnginePlace):
             self.machine.lock.acquire()
 
     def taking(self, reactor: Reactor, seconds: float) -> AbstractContextManager[None]:
-        """See `EnginePlace`; jobs that compute at a time share the cores. The machine serves meanwhile."""
+        """See `RankResources`; jobs that compute at a time share the cores. The machine serves meanwhile."""
         return self.machine.processor.taking(self.job, seconds)
 
 

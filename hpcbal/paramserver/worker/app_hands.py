@@ -28,7 +28,7 @@ from hpcbal.paramserver.api import (
     whole_block,
 )
 from hpcbal.paramserver.worker.job import JobSetup
-from hpcbal.paramserver.worker.place import Waits
+from hpcbal.paramserver.worker.resources import Waits
 from hpcbal.paramserver.worker.samples import Turn, WorkerSamples
 from hpcbal.paramserver.worker.several_blocks import UpdateSum, rows_bytes, size_factor
 from hpcbal.paramserver.worker.worker import Hands

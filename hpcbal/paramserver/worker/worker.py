@@ -18,7 +18,7 @@ from hpcbal.errors import HpcbalError
 from hpcbal.paramserver.master import messages
 from hpcbal.paramserver.master.messages import Report, TurnDone
 from hpcbal.paramserver.worker.data_moves import DataMoves
-from hpcbal.paramserver.worker.place import Place, Waits
+from hpcbal.paramserver.worker.resources import Resources, Waits
 from hpcbal.paramserver.worker.samples import MAX_OPEN_TURNS, OpenTurns, Turn, WorkerSamples
 
 BEFORE_ALL_STEPS = -1
@@ -159,7 +159,7 @@ class Worker(Generic[W, V, U, B]):
         steps: of an epoch; None: `async`, whose turns follow no steps.
         samples: its data blocks.
         hands: perform what it decides.
-        place: says when each subtask of a turn may start.
+        resources: says when each subtask of a turn may start.
         report: sends a report to the master.
         moves_of: makes what decides when data blocks leave, given the turns that are open; None: none do.
 
@@ -172,11 +172,11 @@ class Worker(Generic[W, V, U, B]):
         steps: int | None,
         samples: WorkerSamples,
         hands: Hands[W, V, U, B],
-        place: Place,
+        resources: Resources,
         report: Callable[[Report], None],
         moves_of: Callable[[OpenTurns], DataMoves] | None = None,
     ) -> None:
-        self._steps, self.samples, self._hands, self._place = steps, samples, hands, place
+        self._steps, self.samples, self._hands, self._resources = steps, samples, hands, resources
         self._report = report
         self._open_turns = OpenTurns(report)
         self._moves = None if moves_of is None else moves_of(self._open_turns)
@@ -285,7 +285,7 @@ class Worker(Generic[W, V, U, B]):
     # Turns.
 
     def _take(self, turn: Turn) -> Waits[None]:
-        hands, place = self._hands, self._place
+        hands, resources = self._hands, self._resources
         step = turn.epoch if self._steps is None else turn.epoch * self._steps + turn.step
         done = self._open_turns.begin()
         if not turn.num_samples:
@@ -296,11 +296,11 @@ class Worker(Generic[W, V, U, B]):
         wanted = hands.gather(turn)
         pull_s, values = yield from self._pull(wanted, step, len(turn.blocks), is_of_turn=True)
         num_bytes = hands.worker_bytes - bytes_before
-        with place.computing() as begun:
+        with resources.computing() as begun:
             yield from begun
             updates, compute_s = yield from hands.compute(turn, wanted, values)
         del wanted, values
-        with place.communicating(step) as begun:
+        with resources.communicating(step) as begun:
             yield from begun
             push_start_s = hands.now_s
 
@@ -313,7 +313,7 @@ class Worker(Generic[W, V, U, B]):
             yield from hands.push(updates, step, applied)
             num_bytes += hands.worker_bytes - bytes_before
             del updates
-            if place.waits_for_pushes:
+            if resources.waits_for_pushes:
                 yield lambda: not hands.num_unapplied
         self._finish(turn)
 
@@ -326,7 +326,7 @@ class Worker(Generic[W, V, U, B]):
     ) -> Waits[tuple[float, V]]:
         """Pull what is wanted; returns for how long, and the values."""
         hands = self._hands
-        with self._place.communicating(step if is_of_turn else None) as begun:
+        with self._resources.communicating(step if is_of_turn else None) as begun:
             yield from begun
             start_s = hands.now_s
             values = yield from hands.pull(wanted, step, share, keeps_dense=keeps_dense)
@@ -337,7 +337,7 @@ class Worker(Generic[W, V, U, B]):
     def _initialise(self) -> Waits[None]:
         """Push what data blocks push once, before the first epoch; over when it has been applied."""
         for compute in self._hands.first_blocks():
-            with self._place.computing() as begun:
+            with self._resources.computing() as begun:
                 yield from begun
                 updates = compute()
             yield from self._push_first(updates)
@@ -345,7 +345,7 @@ class Worker(Generic[W, V, U, B]):
 
     def _push_first(self, updates: U | None) -> Waits[None]:
         if updates is not None:
-            with self._place.communicating() as begun:
+            with self._resources.communicating() as begun:
                 yield from begun
                 yield from self._hands.push(updates, BEFORE_ALL_STEPS, _nothing)
                 yield lambda: not self._hands.num_unapplied
@@ -370,13 +370,13 @@ class Worker(Generic[W, V, U, B]):
                     hands.drop()
                     return
                 number, compute = hands.objective(block, values)
-                with self._place.computing() as begun:
+                with self._resources.computing() as begun:
                     yield from begun
                     data[number] = compute()
             del values
             hands.drop()
         for number, compute in hands.parameter_objectives(epoch):
-            with self._place.computing() as begun:
+            with self._resources.computing() as begun:
                 yield from begun
                 parameters[number] = compute()
         if data or parameters:

@@ -1,7 +1,7 @@
 """Decide what `hpcbal run` does with the ranks that it has started, and what their end means.
 
 A state machine without IO. Its inputs are the facts of the start file, the signals, and mpirun's return code;
-its outputs are actions, the exit code and sentences for the user. `minding` performs the actions.
+its outputs are actions, the exit code and sentences for the user. `supervision` performs the actions.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ import signal
 from dataclasses import dataclass, replace
 
 from hpcbal.errors import ExitCode
+from hpcbal.runtime.handoff.leftovers import TRAINING, Sentences
 from hpcbal.runtime.handoff.start_file import StartFacts
-from hpcbal.runtime.handoff.supervision import TRAINING, Sentences
 
 # mpirun returns 128 + one of these if a signal ended a rank; other codes above 128 are mpirun's own.
 DEADLY = (signal.SIGKILL, signal.SIGSEGV, signal.SIGBUS, signal.SIGABRT, signal.SIGILL, signal.SIGFPE)

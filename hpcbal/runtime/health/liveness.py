@@ -27,8 +27,8 @@ from hpcbal.cluster.roles import SCHEDULER_RANK, RankInfo
 from hpcbal.errors import ExitCode
 from hpcbal.processes import say
 from hpcbal.runtime.handoff.end_file import note_loss
+from hpcbal.runtime.handoff.leftovers import TRAINING, Sentences
 from hpcbal.runtime.handoff.start_file import StartFile
-from hpcbal.runtime.handoff.supervision import TRAINING, Sentences
 from hpcbal.runtime.health.silence import WAITING, HangTrace, Note, NoteWatch
 from hpcbal.telemetry.resources.processes import Endings, process_is_gone, process_is_suspended
 

@@ -19,7 +19,7 @@ from typing import NamedTuple, Protocol
 from hpcbal.cluster.roles import SCHEDULER_RANK, RankInfo, Roles
 from hpcbal.comm.channel import Message
 from hpcbal.errors import ExitCode, HpcbalError
-from hpcbal.runtime.handoff.supervision import TRAINING, Sentences
+from hpcbal.runtime.handoff.leftovers import TRAINING, Sentences
 from hpcbal.runtime.wire.protocol import WRITING, Heartbeat
 from hpcbal.telemetry.files.atomic_file import own_file
 from hpcbal.telemetry.resources.processes import process_is_suspended

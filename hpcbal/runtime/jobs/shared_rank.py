@@ -202,7 +202,7 @@ class SharedRank:
         emulated = EmulatedMachine(order.config.seconds_per_sample, self._speed)
         channel = TenantChannel(self._rank.channel, order.start)
         transport = self._transports[order.start] = self._transport_of(order.start)
-        return executor_of(order, loaded, self._rank, transport, channel, emulated, place=tenant)
+        return executor_of(order, loaded, self._rank, transport, channel, emulated, resources=tenant)
 
     def _fail(self, order: HostJob, tenant: Tenant, error: HpcbalError) -> None:
         """Report that the job cannot be opened here, and wait for its end."""

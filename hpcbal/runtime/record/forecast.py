@@ -70,7 +70,7 @@ class Forecaster:
         threading.Thread(target=_answer, args=(question, answer), name="forecast", daemon=True).start()
         self._asked = (asked_s, answer)
 
-    def take(self) -> Outlook | None:
+    def take(self) -> RunPrediction | None:
         """Return a new prediction, once; None if there is none."""
         if self._asked is None or not self._asked[1].done():
             return None
@@ -83,7 +83,7 @@ class Forecaster:
             log.error("the time left could not be predicted; the run is not affected", exc_info=error)
             return None
         prediction = work.result()
-        return None if prediction is None else Outlook(asked_s, prediction)
+        return None if prediction is None else RunPrediction(asked_s, prediction)
 
 
 def passes_of(spec: StreamSpec, hit_rate: float = 0.0) -> PassModel:
@@ -104,30 +104,30 @@ def _answer(question: Callable[[], RemainingRun | None], answer: Future[Remainin
 
 
 @dataclass(frozen=True, slots=True)
-class Outlook:
+class RunPrediction:
     """A prediction on the clock of this process.
 
     Attributes:
         asked_s: time of the state that the prediction starts from, monotonic seconds.
-        prediction: what was left then, if every DNN trains to its max_epochs.
+        left: what was left then, if every DNN trains to its max_epochs.
     """
 
     asked_s: float
-    prediction: RemainingRun
+    left: RemainingRun
 
     def remaining_s(self, now_s: float) -> float:
         """Predicted seconds left at `now_s`; 0 if the prediction is overdue."""
-        return max(0.0, self.asked_s + self.prediction.remaining_s - now_s)
+        return max(0.0, self.asked_s + self.left.remaining_s - now_s)
 
     def next_s(self, now_s: float, waiting: Iterable[str]) -> dict[str, float]:
         """Return the seconds at `now_s` until some DNNs begin: the first MOST_NEXT, in that order."""
-        start_s = self.prediction.start_s
+        start_s = self.left.start_s
         order = sorted((start_s[name], index, name) for index, name in enumerate(waiting) if name in start_s)
         return {name: max(0.0, round(self.asked_s + s - now_s, 1)) for s, _, name in order[:MOST_NEXT]}
 
     def line(self) -> str:
         """The prediction as a line for the user."""
-        seconds, rounds = self.prediction.remaining_s, self.prediction.num_rounds
+        seconds, rounds = self.left.remaining_s, self.left.num_rounds
         in_rounds = f" in {count_text(rounds, 'round')}" if rounds else ""
         return f"predicted: {duration_text(seconds)} left{in_rounds}, if every DNN trains to its max_epochs"
 
@@ -147,8 +147,8 @@ class Compared:
         )
 
 
-class Outlooks:
-    """The first and the latest prediction of one start; all times are on the clock of `Outlook.asked_s`.
+class RunPredictions:
+    """The first and the latest prediction of one start; times are on the clock of `RunPrediction.asked_s`.
 
     Args:
         started_s: when this start began, monotonic seconds.
@@ -156,20 +156,20 @@ class Outlooks:
 
     def __init__(self, started_s: float) -> None:
         self._started_s = started_s
-        self._first: Outlook | None = None
-        self._latest: Outlook | None = None
+        self._first: RunPrediction | None = None
+        self._latest: RunPrediction | None = None
 
-    def add(self, outlook: Outlook) -> bool:
+    def add(self, prediction: RunPrediction) -> bool:
         """Add a prediction; True if it is the first."""
-        self._latest = outlook
+        self._latest = prediction
         if self._first is not None:
             return False
-        self._first = outlook
+        self._first = prediction
         return True
 
-    def wall_time_s(self, outlook: Outlook) -> float:
-        """Seconds that `outlook` predicts for the whole start, from beginning to end."""
-        return outlook.asked_s - self._started_s + outlook.prediction.remaining_s
+    def wall_time_s(self, prediction: RunPrediction) -> float:
+        """Seconds that `prediction` predicts for the whole start, from beginning to end."""
+        return prediction.asked_s - self._started_s + prediction.left.remaining_s
 
     def status(self, now_s: float, waiting: Iterable[str] = (), *, finished: bool) -> PredictionStatus | None:
         """Return the latest prediction, for status.json; None if there is none yet.

@@ -33,7 +33,7 @@ from hpcbal.planning.calibration import RunKey
 from hpcbal.runtime.handoff.finished import files_line
 from hpcbal.runtime.record.accounts import Accounts, PreprocessingStats, SavedEpochs
 from hpcbal.runtime.record.console import Console, ResultTable
-from hpcbal.runtime.record.forecast import Outlook, Outlooks
+from hpcbal.runtime.record.forecast import RunPrediction, RunPredictions
 from hpcbal.runtime.record.group_watch import GroupWatch
 from hpcbal.runtime.record.remembered import remember_run, whole_lines
 from hpcbal.runtime.record.run_ledger import RunLedger, RunTimeline, fill_status
@@ -108,7 +108,7 @@ class Journal:
         roots = (str(opened.request.config_path.resolve().parent), os.getcwd())
         self._status["import_roots"] = list(dict.fromkeys([*roots, *opened.import_roots]))
         self._status_due_s = 0.0
-        self._outlooks = Outlooks(started_s=time.monotonic())
+        self._predictions = RunPredictions(started_s=time.monotonic())
         earlier = opened.earlier.accounts
         self._accounts = Accounts({dnn.name: earlier.get(dnn.name, Account()) for dnn in opened.config.dnns})
         self._saved = SavedEpochs(opened.earlier.saved)
@@ -242,12 +242,14 @@ class Journal:
             case Finish():
                 self._metrics.flush()
 
-    def note_outlook(self, outlook: Outlook) -> bool:
+    def note_prediction(self, prediction: RunPrediction) -> bool:
         """Record a prediction; True if it is the first of this start, which is compared with the end."""
-        if not self._outlooks.add(outlook):
+        if not self._predictions.add(prediction):
             return False
-        left = outlook.prediction
-        self._ledger.handle(PredictionLine(self._outlooks.wall_time_s(outlook), left.remaining_s, left.busy))
+        left = prediction.left
+        self._ledger.handle(
+            PredictionLine(self._predictions.wall_time_s(prediction), left.remaining_s, left.busy)
+        )
         return True
 
     def check_kept(self) -> CheckpointError | None:
@@ -282,7 +284,7 @@ class Journal:
         self._metrics.close()
         self._timeline.close()
         is_over = outcome in LAST_OUTCOMES
-        compared = self._outlooks.compare(time.monotonic()) if is_over else None
+        compared = self._predictions.compare(time.monotonic()) if is_over else None
         whole = self._ledger.account.whole(time.time()) if is_over else None
         if whole is not None and self._config.backend.workers:
             # `hpcbal plan` simulates the steps of unlike slots, and the prediction of a run does not.
@@ -345,7 +347,7 @@ class Journal:
         state = self._ensemble.state
         waiting = [name for name in state.live if name not in state.groups]
         finished = self._ensemble.finished
-        prediction = self._outlooks.status(time.monotonic(), waiting, finished=finished)
+        prediction = self._predictions.status(time.monotonic(), waiting, finished=finished)
         if prediction is not None:
             self._status["prediction"] = prediction
 

@@ -251,9 +251,9 @@ class Scheduler:
         if choice is not None:
             self._journal.note_decision(self._asked_s, time.monotonic() - self._asked_s)
             self._happen(choice)
-        outlook = self._forecast.take()
-        if outlook is not None and self._journal.note_outlook(outlook):
-            self._console.note(outlook.line())
+        prediction = self._forecast.take()
+        if prediction is not None and self._journal.note_prediction(prediction):
+            self._console.note(prediction.line())
         self._journal.heartbeat(self._preprocessing)
 
     def _look_for_requests(self) -> None:

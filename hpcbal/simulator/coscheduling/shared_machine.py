@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from functools import partial
 
 from hpcbal.comm.channel import Message
-from hpcbal.paramserver.worker.place import MachineQueues, SharedPlace, Waits
+from hpcbal.paramserver.worker.resources import MachineQueues, SharedResources, Waits
 from hpcbal.simulator.coscheduling.job import Turns
 from hpcbal.simulator.paramserver.clock import Clock, Cores, sleep
-from hpcbal.simulator.paramserver.executor import VirtualPlace
+from hpcbal.simulator.paramserver.executor import VirtualResources
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,8 +53,8 @@ class VirtualMachine(MachineQueues):
         return cpu.seconds + cpu.under_way_s, network.seconds + network.under_way_s
 
 
-class VirtualTenant(VirtualPlace):
-    """The place of one job's executor on a shared machine.
+class VirtualTenant(VirtualResources):
+    """The resources of one job's executor on a shared machine.
 
     Args:
         machine: the machine.
@@ -70,10 +70,10 @@ class VirtualTenant(VirtualPlace):
         super().__init__(machine.clock)
         self._machine, self._job, self._times = machine, job, times
         self._name = f"{job} on {rank}"
-        self.subtasks: SharedPlace = SharedPlace(machine, job, send)
+        self.subtasks: SharedResources = SharedResources(machine, job, send)
 
     def hear(self, message: Message, look: Callable[[], None]) -> bool:
-        """A message for the executor has come, who goes on by `look`; returns whether it is for the place."""
+        """A message for the executor has come, who goes on by `look`; returns whether it is for them."""
         self._machine.wakes[self._job] = partial(self.clock.after, 0.0, look)
         return self.subtasks.hear(message)
 

@@ -321,7 +321,7 @@ class StartedJob:
 
 
 class _Listener:
-    """Hands the master's messages to an executor and its place."""
+    """Hands the master's messages to an executor and its resources."""
 
     def __init__(self, tenant: VirtualTenant, executor: VirtualExecutor) -> None:
         self._tenant, self._executor = tenant, executor

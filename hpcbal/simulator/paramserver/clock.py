@@ -10,7 +10,7 @@ from collections.abc import Callable
 from functools import partial
 
 from hpcbal.paramserver.coscheduling.processor import EvenShares
-from hpcbal.paramserver.worker.place import Waits
+from hpcbal.paramserver.worker.resources import Waits
 
 NS_PER_S = 1e9
 

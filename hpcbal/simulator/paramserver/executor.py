@@ -14,7 +14,7 @@ from hpcbal.paramserver.master import messages
 from hpcbal.paramserver.master.messages import Report
 from hpcbal.paramserver.store.moving import Segment, queue_of_link
 from hpcbal.paramserver.worker.data_moves import Carrier, DataMoves
-from hpcbal.paramserver.worker.place import Place, Waits
+from hpcbal.paramserver.worker.resources import Resources, Waits
 from hpcbal.paramserver.worker.samples import Cursor, OpenTurns, Turn, WorkerSamples
 from hpcbal.paramserver.worker.worker import Hands, Worker
 from hpcbal.simulator.paramserver.client import VirtualClient, WorkerClient
@@ -28,7 +28,7 @@ OBJECTIVE = "objective"
 """The only term of the objective of a simulated job; it is always 0."""
 
 
-class VirtualPlace:
+class VirtualResources:
     """A rank that one executor has for itself.
 
     Args:
@@ -39,7 +39,7 @@ class VirtualPlace:
     """
 
     def __init__(self, clock: Clock) -> None:
-        self.clock, self.subtasks = clock, Place()
+        self.clock, self.subtasks = clock, Resources()
 
     def compute(self, seconds: float, look: Callable[[], None]) -> Waits[float]:
         """Compute; returns how long it takes.
@@ -71,7 +71,7 @@ class VirtualExecutor(Hands[int, None, TurnBytes, int], Carrier):
         clock, network, units: of the simulation.
         clients, servers, executors: of all ranks; this one adds its own.
         report: sends a report to the master.
-        place: where it runs; None: it has the rank for itself.
+        resources: where it runs; None: it has the rank for itself.
         saved: by data block, how far it was when the checkpoint was written from which the job may go on.
         client_of: makes what pulls and pushes, given what to call after each event; None: frames do.
     """
@@ -89,12 +89,12 @@ class VirtualExecutor(Hands[int, None, TurnBytes, int], Carrier):
         servers: dict[int, VirtualServer],
         executors: dict[int, VirtualExecutor],
         report: Callable[[Report], None],
-        place: VirtualPlace | None = None,
+        resources: VirtualResources | None = None,
         saved: Mapping[int, Cursor] | None = None,
         client_of: Callable[[Callable[[], None]], WorkerClient] | None = None,
     ) -> None:
         self._rank, self._job, self._machine, self._delays = rank, job, machine, delays
-        self._place = place or VirtualPlace(clock)
+        self._resources = resources or VirtualResources(clock)
         self._saved = saved or {}
         self._clock, self._network, self._units, self._executors = clock, network, units, executors
         executors[rank] = self
@@ -125,7 +125,7 @@ class VirtualExecutor(Hands[int, None, TurnBytes, int], Carrier):
             self._moves = DataMoves(self.samples, open_turns, queue, self, report)
             return self._moves
 
-        self._worker = Worker(steps, self.samples, self, self._place.subtasks, report, moves_of)
+        self._worker = Worker(steps, self.samples, self, self._resources.subtasks, report, moves_of)
         self._life = self._worker.life()
         self._awaited = next(self._life)
 
@@ -162,7 +162,7 @@ class VirtualExecutor(Hands[int, None, TurnBytes, int], Carrier):
         return self.server.moving.is_quiet
 
     def load(self, order: messages.Assign) -> Waits[None]:
-        yield from self._place.load(self.look)
+        yield from self._resources.load(self.look)
         self.server.begin()
         for number, owner in enumerate(order.data_owner):
             if owner == self._rank:
@@ -170,7 +170,7 @@ class VirtualExecutor(Hands[int, None, TurnBytes, int], Carrier):
                 self.samples.add(block, Cursor() if order.saved is None else self._saved[number])
 
     def save(self, number: int) -> Waits[None]:
-        yield from self._place.save(self.look)
+        yield from self._resources.save(self.look)
 
     def change_owner(self, blocks: Sequence[int], owner: int) -> None:
         self.client.ownership.change(blocks, owner)
@@ -195,7 +195,7 @@ class VirtualExecutor(Hands[int, None, TurnBytes, int], Carrier):
 
     def compute(self, turn: Turn, wanted: int, values: None) -> Waits[tuple[TurnBytes, float]]:
         seconds = wanted * self._machine.seconds_per_sample + self._delays.turn_s
-        spent_s = yield from self._place.compute(seconds, self.look)
+        spent_s = yield from self._resources.compute(seconds, self.look)
         return self._units.turn_bytes(wanted), spent_s
 
     def push(self, updates: TurnBytes, step: int, applied: Callable[[], None]) -> Waits[None]:

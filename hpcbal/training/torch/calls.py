@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
 from hpcbal.config.schema.dnn import DnnConfig
-from hpcbal.errors import InputError
+from hpcbal.errors import InputError, UserCodeError
 from hpcbal.training.outputs import by_name, named_outputs
 from hpcbal.training.torch.inputs import AnyTensor, Tensors, each_of, mapped, version_of
 from hpcbal.training.user_model import NUM_PROBES, user_errors
@@ -149,7 +150,7 @@ class ModuleCalls:
         if self._mark is not None:
             self._mark(*each_of(tensors.x), *tensors.y.values(), tensors.mask)
         version, of_labels = version_of(tensors.x), version_of(tensors.y)
-        with user_errors(self._dnn, doing):
+        with _hint_at_one_sample(len(each_of(tensors.x)[0])), user_errors(self._dnn, doing):
             if self._arithmetic is None:
                 found = run()
             else:
@@ -166,6 +167,21 @@ class ModuleCalls:
                     "y.clamp_(0)"
                 )
         return found
+
+
+@contextlib.contextmanager
+def _hint_at_one_sample(number: int) -> Iterator[None]:
+    """Say why batch normalisation has only one value, and what to do, if there is one sample."""
+    try:
+        yield
+    except UserCodeError as error:
+        if number != 1 or "more than 1 value per channel" not in str(error):
+            raise
+        raise UserCodeError(
+            f"{error}. This share of a step has one sample, which batch normalisation cannot train; choose a "
+            "batch_size (and accumulate) that leaves two or more for each slot, also in the last step of an "
+            "epoch, or use SyncBatchNorm"
+        ) from error
 
 
 def check_own_loss(

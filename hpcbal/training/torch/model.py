@@ -10,7 +10,6 @@ from typing import Any
 
 import torch
 from torch.nn.modules.batchnorm import _NormBase
-from torch.nn.parameter import is_lazy
 
 from hpcbal.config.schema.dnn import DnnConfig
 from hpcbal.config.source.meant import did_you_mean
@@ -113,7 +112,7 @@ def checked(
         if not is_padded:
             raise
         returned, probes = _outputs(dnn, module, sample, dtype, takes, PROBE_LENGTHS[1])
-    _check_lazy(who, module)
+    _check_shapes(who, module)
     outputs = named_outputs(who, returned, names)
     endings = {UNNAMED: _ending(module)}
     has_loss = dnn.has_own_loss
@@ -220,16 +219,18 @@ def _check_kind(who: str, module: Any) -> None:
             f"{who} returned a module of torch.compile, allowed: the module that was given to it; names in "
             "checkpoints and exports would begin with _orig_mod"
         )
-    if type(module).__name__ in _WRAPPERS and type(module).__module__.startswith("torch."):
-        raise InputError(
-            f"{who} returned a {type(module).__name__}, allowed: the module in it (module.module); hpcbal "
-            "splits the samples and sums the gradients itself"
-        )
     if not isinstance(module, torch.nn.Module):
         lacks = " (does the function lack a return?)" if module is None else ""
         is_keras = any(base.__module__.startswith("keras.") for base in type(module).__mro__)
         advice = "; set framework: tensorflow for it" if is_keras else ""
         raise InputError(f"{who} returned {type(module).__name__}{lacks}, allowed: a torch.nn.Module{advice}")
+    for path, part in module.named_modules():
+        if type(part).__name__ in _WRAPPERS and type(part).__module__.startswith("torch."):
+            where = f"has in {path}" if path else "returned"
+            raise InputError(
+                f"{who} {where} a {type(part).__name__}, allowed: the module in it (module.module); hpcbal "
+                "splits the samples and sums the gradients itself"
+            )
 
 
 def _arguments(module: torch.nn.Module) -> set[str]:
@@ -246,12 +247,14 @@ def _check_parameters(who: str, module: torch.nn.Module, dtype: torch.dtype) -> 
             f"{who} has no weights to train, allowed: at least one parameter with requires_grad; make layers "
             "in __init__ (or in the function), and assign them to attributes of the module"
         )
-    for name, parameter in parameters.items():
-        if parameter.device.type != "cpu":
+    buffers = {buffer.path: buffer.tensor for buffer in buffers_of(module)}
+    for name, tensor in {**parameters, **buffers}.items():
+        if tensor.device.type != "cpu":
             raise InputError(
-                f"{who}: {name} is on the device {parameter.device}, allowed: leave the module on the CPU; "
+                f"{who}: {name} is on the device {tensor.device}, allowed: leave the module on the CPU; "
                 "hpcbal moves it to the device of the slot"
             )
+    for name, parameter in parameters.items():
         if parameter.dtype != dtype:
             raise InputError(
                 f"{who}: {name} has the type {_name_of(parameter.dtype)}, allowed: {_name_of(dtype)}, as "
@@ -259,16 +262,14 @@ def _check_parameters(who: str, module: torch.nn.Module, dtype: torch.dtype) -> 
             )
 
 
-def _check_lazy(who: str, module: torch.nn.Module) -> None:
-    """Refuse lazy layers that a first call has not reached: their weights have no shapes.
-
-    Raises: InputError: if there is one.
-    """
-    for name, tensor in (*module.named_parameters(), *module.named_buffers()):
-        if is_lazy(tensor):
+def _check_shapes(who: str, module: torch.nn.Module) -> None:
+    """Refuse lazy modules that a call has given no shapes."""
+    tensors = {**dict(module.named_parameters()), **{each.path: each.tensor for each in buffers_of(module)}}
+    for name, tensor in tensors.items():
+        if torch.nn.parameter.is_lazy(tensor):
             raise InputError(
-                f"{who}: {name} has no shape yet, because forward does not call its lazy layer, allowed: "
-                "lazy layers that each call reaches; remove the layer, or give it its sizes"
+                f"{who}: {name} belongs to a lazy module that no call has reached, so it has no shape, "
+                "allowed: lazy modules that forward always calls; remove it, or give it its sizes"
             )
 
 

@@ -17,7 +17,7 @@ from hpcbal.config.schema.dnn import DnnConfig
 from hpcbal.data.spec import LabelSpec
 from hpcbal.errors import InputError
 from hpcbal.training.metric import Metric
-from hpcbal.training.objective import Objective, Probe
+from hpcbal.training.objective import Objective, Probe, errors_of_user_code
 from hpcbal.training.objective_library import LossFunction
 from hpcbal.training.torch import metrics
 from hpcbal.training.torch.losses import LOSSES
@@ -66,6 +66,7 @@ class TorchObjective(Objective):
         self, dnn: DnnConfig, label: LabelSpec, num_classes: int, ending: str | None, dtype: torch.dtype
     ) -> None:
         self._dtype = dtype
+        self._loss_by_path: str | None = None
         super().__init__(dnn, label, num_classes, ending)
 
     def try_on(self, probe: Probe) -> None:
@@ -74,6 +75,8 @@ class TorchObjective(Objective):
             labels = self._labels(probe.y).to(outputs.device)
             with self._unchanged(labels):
                 super().try_on(Probe(labels, outputs))
+                if self._loss_by_path is not None:
+                    self._check_gradient(self._loss_by_path, labels, outputs)
 
     def states(self, y: Any, outputs: Any) -> list[Any]:
         labels = self._labels(y)
@@ -96,6 +99,19 @@ class TorchObjective(Objective):
                 "other DNNs read the same memory; use y = y.clamp(0) for y.clamp_(0)"
             )
 
+    def _check_gradient(self, name: str, labels: Tensor, outputs: Tensor) -> None:
+        """Refuse a loss that outputs cannot lower: PyTorch would say so in the first step only."""
+        with (
+            torch.enable_grad(),
+            errors_of_user_code(f"{self._who}: computing the loss of {len(labels)} samples"),
+        ):
+            losses = self._loss_of_samples(labels, outputs.clone().requires_grad_().clone())
+        if not losses.requires_grad:
+            raise InputError(
+                f"{self._who}: loss {name}: it returns losses without a gradient, allowed: losses that "
+                "depend on the outputs; remove detach(), torch.no_grad(), argmax or NumPy from its code"
+            )
+
     def _labels(self, y: Any) -> Tensor:
         y = torch.as_tensor(y)
         return y.to(self._dtype if y.is_floating_point() else torch.int64)
@@ -116,6 +132,7 @@ class TorchObjective(Objective):
         return lambda y, outputs: torch.full((len(y),), torch.nan, dtype=self._dtype, device=outputs.device)
 
     def _own_loss(self, name: str, found: Any, args: Mapping[str, Any]) -> LossFunction:
+        self._loss_by_path = name
         return self._per_sample("loss", name, found, args)
 
     def _accuracy_of_classes(self) -> Metric:
@@ -132,25 +149,28 @@ class TorchObjective(Objective):
 
     def _per_sample(self, what: str, name: str, found: Any, args: Mapping[str, Any]) -> Callable[..., Any]:
         """Return a function of labels and outputs for one by import path, which torch calls as its own."""
-        is_of_torch = found in _FUNCTIONS or (inspect.isclass(found) and issubclass(found, _Loss))
+        kind = found if inspect.isclass(found) else type(found)
+        is_object = isinstance(found, torch.nn.Module)
+        is_of_torch = found in _FUNCTIONS or issubclass(kind, _Loss)
         given = dict(args)
-        if is_of_torch and _takes(found, "reduction"):
+        if is_of_torch and not is_object and _takes(found, "reduction"):
             given = {"reduction": "none", **given}
-        for key in _WEIGHTS & given.keys() if is_of_torch else ():
+        for key in _WEIGHTS & given.keys() if is_of_torch and not is_object else ():
             try:
                 given[key] = torch.tensor(given[key], dtype=self._dtype)
             except (TypeError, ValueError):
                 raise InputError(
                     f"{self._who}: {what} {name}: {key}: got {given[key]!r}, allowed: a list of numbers"
                 ) from None
-        call: Any = found(**given) if inspect.isclass(found) else partial(found, **given)
+        call: Any = found(**given) if inspect.isclass(found) else partial(found, **given) if given else found
         if isinstance(call, torch.nn.Module) and any(each.requires_grad for each in call.parameters()):
             raise InputError(
                 f"{self._who}: {what} {name}: it has weights of its own, which would not train, allowed: "
                 "none; keep them in the model, and compute the loss there (loss: module)"
             )
         if is_of_torch:
-            return partial(_with_outputs_first, call, found.__name__ in _TAKE_CLASS_NUMBERS)
+            names = {found.__name__} if found in _FUNCTIONS else {each.__name__ for each in kind.__mro__}
+            return partial(_with_outputs_first, call, not names.isdisjoint(_TAKE_CLASS_NUMBERS))
         if not callable(call) or any(hasattr(call, state) for state in ("update_state", "update", "compute")):
             raise InputError(
                 f"{self._who}: {what} {name}: it makes a {type(call).__name__}, allowed: a function of "
@@ -230,11 +250,13 @@ def _with_outputs_first(call: Callable[..., Any], takes_class_numbers: bool, y: 
     return call(p, y if takes_class_numbers else y.to(p.dtype))
 
 
-def _on_device(call: Any, device: torch.device) -> Callable[..., Any]:
+def _on_device(call: Callable[..., Any], device: torch.device) -> Callable[..., Any]:
     """The loss, with the weights in its arguments where outputs are."""
     if isinstance(call, torch.nn.Module):
         return call.to(device)
+    if not isinstance(call, partial):
+        return call
     moved = {
         key: value.to(device) if isinstance(value, Tensor) else value for key, value in call.keywords.items()
     }
-    return partial(call.func, **moved)
+    return partial(call.func, *call.args, **moved)

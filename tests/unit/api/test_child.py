@@ -21,7 +21,7 @@ from hpcbal.errors import ExitCode, InputError, RunFailed, RunRefused
 PROGRAM = """\
 import os, signal, sys, time
 from hpcbal.stop_signals import keep_stop_signals
-from hpcbal.runtime.handoff.minding import Requests
+from hpcbal.runtime.handoff.supervision import Requests
 {before}
 with Requests() as requests:
     print("ready", flush=True)

@@ -304,9 +304,9 @@ def test_a_key_that_is_given_stays_as_given(capsys: Capture) -> None:
 
 def test_the_wall_time_comes_from_the_simulation(capsys: Capture) -> None:
     config = write_config(DNNS + EMULATED)
-    outlook = plan(capsys, config, "--slots", "1", "--samples", "1000")["forecast"]
-    assert outlook["wall_time_s"] == pytest.approx(2 * (800 + 200 / 3) * (1 / 100 + 1 / 50 + 1 / 5))
-    assert (outlook["fits"], outlook["usable_s"], outlook["num_starts"]) == (True, None, 1)
+    prediction = plan(capsys, config, "--slots", "1", "--samples", "1000")["forecast"]
+    assert prediction["wall_time_s"] == pytest.approx(2 * (800 + 200 / 3) * (1 / 100 + 1 / 50 + 1 / 5))
+    assert (prediction["fits"], prediction["usable_s"], prediction["num_starts"]) == (True, None, 1)
 
 
 def test_costs_of_starting_and_saving_come_from_an_earlier_run(capsys: Capture, tmp_path: Path) -> None:
@@ -320,9 +320,9 @@ def test_costs_of_starting_and_saving_come_from_an_earlier_run(capsys: Capture, 
     with Ledger(tmp_path / "runs/run/ledger.jsonl") as ledger:
         ledger.append(StartRound(plan_of({"fast": (0,)})))
         ledger.append(a(EpochDone, dnn_id="fast"))
-    outlook = plan(capsys, *arguments)["forecast"]
-    assert outlook["costs"]["build_s"] == 0.0
-    assert outlook["wall_time_s"] == pytest.approx(free["wall_time_s"] + 3 * outlook["costs"]["form_s"])
+    prediction = plan(capsys, *arguments)["forecast"]
+    assert prediction["costs"]["build_s"] == 0.0
+    assert prediction["wall_time_s"] == pytest.approx(free["wall_time_s"] + 3 * prediction["costs"]["form_s"])
 
 
 def test_without_the_dataset_size_the_wall_time_is_unknown(capsys: Capture) -> None:
@@ -357,9 +357,9 @@ def test_the_known_size_of_the_digits_is_right(capsys: Capture) -> None:
 def test_a_walltime_that_is_too_short_is_reported_with_one_that_is_enough(capsys: Capture) -> None:
     config = write_config(DNNS.replace("batch_size: 4", "batch_size: 512") + EMULATED + "walltime: 600\n")
     arguments = (config, "--slots", "4", "--samples", "10000")
-    outlook = plan(capsys, *arguments)["forecast"]
-    assert (outlook["fits"], outlook["num_starts"]) == (False, 3)
-    more = plan(capsys, config, "--samples", "10000", "--nodes", str(outlook["num_nodes_that_fit"]))[
+    prediction = plan(capsys, *arguments)["forecast"]
+    assert (prediction["fits"], prediction["num_starts"]) == (False, 3)
+    more = plan(capsys, config, "--samples", "10000", "--nodes", str(prediction["num_nodes_that_fit"]))[
         "forecast"
     ]
     assert more["fits"]
@@ -367,7 +367,8 @@ def test_a_walltime_that_is_too_short_is_reported_with_one_that_is_enough(capsys
     text = capsys.readouterr().out
     assert "DOES NOT FIT into the walltime (0:09:00 before the clean stop)" in text
     assert (
-        f"{outlook['num_nodes_that_fit']} such nodes would be enough, or 3 starts of the same command" in text
+        f"{prediction['num_nodes_that_fit']} such nodes would be enough, or 3 starts of the same command"
+        in text
     )
 
 

@@ -18,10 +18,10 @@ from hpcbal.config import load_config
 from hpcbal.errors import ClusterError, ExitCode, OutputError
 from hpcbal.kinds import KINDS
 from hpcbal.runtime import launch
-from hpcbal.runtime.handoff import minding
+from hpcbal.runtime.handoff import supervision
 from hpcbal.runtime.handoff.launch_dir import RunRequest
-from hpcbal.runtime.handoff.minding import Requests, mind
 from hpcbal.runtime.handoff.start_file import NAME, StartFile
+from hpcbal.runtime.handoff.supervision import Requests, supervise
 
 CONFIG = """
 data: {dataset: "hpcbal.data:digits"}
@@ -193,7 +193,7 @@ class Mpirun:
 
 def mind_mpirun(mpirun: Any, folder: Path) -> int:
     with Requests() as requests:
-        return mind(mpirun, folder, requests)
+        return supervise(mpirun, folder, requests)
 
 
 @pytest.mark.parametrize("ends_with", [signal.SIGUSR2, signal.SIGINT], ids=lambda number: number.name)
@@ -296,7 +296,7 @@ pathlib.Path("written").touch()
 STARTER = """
 import sys
 from hpcbal.runtime import launch
-from hpcbal.runtime.handoff.minding import Requests
+from hpcbal.runtime.handoff.supervision import Requests
 launch.mpirun_command = lambda argv, ranks: [sys.executable, "-c", {rank!r}]
 with Requests() as requests:
     launch.start_mpirun(["run", "a.yaml"], 6, requests)
@@ -342,7 +342,7 @@ def test_words_are_reported_before_mpirun_has_ended_the_ranks(monkeypatch, tmp_p
         heard.append(text)
         (tmp_path / "heard").touch()
 
-    monkeypatch.setattr(minding, "report", report)
+    monkeypatch.setattr(supervision, "report", report)
     start(monkeypatch, ["sh", "-c", DIED + wait])
     assert heard == ["rank 2 died"]
     assert (tmp_path / "heard.code").read_text().strip() == "0", "reported only when mpirun had ended"
@@ -405,8 +405,8 @@ def test_ranks_that_are_ending_are_waited_for_until_they_are_gone(monkeypatch, t
                 rank.kill()
             return {rank.pid} if num_looks == 1 else set()
 
-        monkeypatch.setattr(minding, "started_with", started_with)
-        assert minding.wait_for_orphans(StartFile(tmp_path), tmp_path, Requests(), signal.SIGKILL)
+        monkeypatch.setattr(supervision, "started_with", started_with)
+        assert supervision.wait_for_orphans(StartFile(tmp_path), tmp_path, Requests(), signal.SIGKILL)
     assert num_looks >= 3
 
 

@@ -98,6 +98,15 @@ def test_processes_of_torchrun_must_be_connected_first(monkeypatch: pytest.Monke
     assert BalancedBatchSampler(SIZES, 8).num_replicas == 1
 
 
+def test_the_order_is_made_on_the_host_whatever_the_default_device() -> None:
+    expected = list(make())
+    torch.set_default_device("meta")
+    try:
+        assert list(make()) == expected
+    finally:
+        torch.set_default_device(None)
+
+
 def test_importing_samplers_loads_nothing_heavy() -> None:
     program = (
         "import sys, hpcbal.samplers\n"

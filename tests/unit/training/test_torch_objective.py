@@ -90,6 +90,7 @@ def test_numbers_of_classes_are_int64_and_outputs_of_the_given_type(make: Make) 
         ("classes", "torch.nn:CrossEntropyLoss", {"label_smoothing": 0.1}, "cross_entropy"),
         ("classes", "torch.nn.functional:multi_margin_loss", {}, "multi_margin_loss"),
         ("shares", "torch.nn.functional:cross_entropy", {}, "cross_entropy"),
+        ("tags", "torch_objectives:of_logits", {}, "binary_cross_entropy_with_logits"),
     ],
 )
 def test_losses_of_torch_are_called_as_torch_does(
@@ -121,6 +122,13 @@ def test_labels_that_a_loss_changes_in_some_steps_only(make: Make) -> None:
 def test_a_loss_with_weights_of_its_own_is_refused(make: Make) -> None:
     with pytest.raises(InputError, match=r"Learning: it has weights of its own, which would not train"):
         make("number", "torch_objectives:Learning")
+
+
+def test_a_loss_derived_from_one_of_torch_takes_the_same_labels(make: Make) -> None:
+    for name in ("torch_objectives:Smoothed", "torch_objectives:smoothed"):
+        y, given, found = losses_of(make("classes", name), "classes")
+        alone = functional.cross_entropy(given, y.long(), reduction="none", label_smoothing=0.1)
+        torch.testing.assert_close(found, alone, rtol=1e-12, atol=1e-12)
 
 
 def test_a_metric_of_torch_is_called_as_torch_does(make: Make) -> None:
@@ -244,6 +252,16 @@ def test_nothing_is_nan_without_samples(make: Make) -> None:
             r"allowed: a function of labels first and outputs second, such as def loss\(target, pred\)",
         ),
         ("number", "torch_objectives:Turned", None, InputError, "its arguments are called input and target"),
+        ("number", "torch_objectives:turned", None, InputError, "its arguments are called input and target"),
+        ("tags", "torch_objectives:mean_of_logits", None, InputError, "it returns one number for a batch"),
+        (
+            "number",
+            "torch_objectives:detached",
+            None,
+            InputError,
+            r"loss torch_objectives:detached: it returns losses without a gradient, .* remove detach",
+        ),
+        ("number", "torch_objectives:by_numpy", None, UserCodeError, "numpy.. on .*requires grad"),
         ("number", "mse", ("torch_objectives:as_torch",), InputError, r"such as def metric\(target, pred\)"),
         (
             "number",

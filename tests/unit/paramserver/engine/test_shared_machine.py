@@ -70,7 +70,7 @@ class Machines:
             machine.add(tenant)
             self.channels[rank][job] = channel
             executor = Executor(
-                transport, channel, setup.job(), setup.machines.get(rank), saved, place=tenant
+                transport, channel, setup.job(), setup.machines.get(rank), saved, resources=tenant
             )
             executor.run()
             executor.close()

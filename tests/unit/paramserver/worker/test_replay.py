@@ -11,7 +11,7 @@ import pytest
 from hpcbal.comm.channel import Message
 from hpcbal.paramserver.api import DataBlock, Table
 from hpcbal.paramserver.master import messages
-from hpcbal.paramserver.worker.place import Place, Waits
+from hpcbal.paramserver.worker.resources import Resources, Waits
 from hpcbal.paramserver.worker.samples import Cursor, WorkerSamples
 from hpcbal.paramserver.worker.worker import Worker
 from hpcbal.simulator.paramserver import ServingJob, ServingMachine, simulate_roles
@@ -36,7 +36,7 @@ class Recorded:
     """The story of one worker: what came to it, its calls of hands, and its reports."""
 
     steps: int | None
-    place: Place
+    resources: Resources
     owner: int
     inputs: list[tuple[str, Any]] = field(default_factory=list)
     calls: list[Call] = field(default_factory=list)
@@ -187,7 +187,7 @@ def test_a_replayed_worker_asks_and_reports_the_same(stories: list[Recorded], st
             story.steps,
             samples,
             hands,  # type: ignore[arg-type]
-            story.place,
+            story.resources,
             lambda each, reports=reports: reports.append(repr(each)),  # type: ignore[misc]
         )
         life = worker.life()

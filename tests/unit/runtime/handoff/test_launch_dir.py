@@ -18,8 +18,8 @@ from hpcbal.errors import OutputError
 from hpcbal.runtime import launch
 from hpcbal.runtime.handoff import start_machine
 from hpcbal.runtime.handoff.launch_dir import launch_directory, shortage_of_inodes, sweep
-from hpcbal.runtime.handoff.minding import Requests
 from hpcbal.runtime.handoff.start_file import NAME, StartFile
+from hpcbal.runtime.handoff.supervision import Requests
 from hpcbal.telemetry.resources.processes import process_is_gone
 
 Start = Callable[[str], tuple[subprocess.Popen[str], str]]

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hpcbal.errors import ExitCode
+from hpcbal.runtime.handoff.leftovers import EVALUATING, TRAINING
 from hpcbal.runtime.handoff.start_file import StartFacts
 from hpcbal.runtime.handoff.start_machine import (
     ANSWER_S,
@@ -20,7 +21,6 @@ from hpcbal.runtime.handoff.start_machine import (
     Action,
     StartMachine,
 )
-from hpcbal.runtime.handoff.supervision import EVALUATING, TRAINING
 
 FRESH = StartMachine()
 DIED = "rank 2 died"

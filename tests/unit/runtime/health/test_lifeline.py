@@ -15,7 +15,7 @@ PROGRAM = """\
 import dataclasses, os, sys, time
 from pathlib import Path
 from hpcbal.runtime.handoff.start_file import StartFile
-from hpcbal.runtime.handoff.supervision import TRAINING
+from hpcbal.runtime.handoff.leftovers import TRAINING
 from hpcbal.runtime.health.liveness import Liveness
 soon = dataclasses.replace(TRAINING, orphaned_s=0.2)
 liveness = Liveness(3, StartFile(Path(sys.argv[1]) if sys.argv[1] else None), soon)

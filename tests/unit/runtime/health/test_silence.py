@@ -15,7 +15,7 @@ import pytest
 
 from hpcbal.cluster.roles import RankInfo
 from hpcbal.errors import ExitCode
-from hpcbal.runtime.handoff.supervision import EVALUATING
+from hpcbal.runtime.handoff.leftovers import EVALUATING
 from hpcbal.runtime.health.liveness import ROW_BYTES, Liveness
 from hpcbal.runtime.health.silence import WAITING, Note, NoteWatch, Silence
 

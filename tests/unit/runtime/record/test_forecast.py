@@ -16,7 +16,7 @@ from hpcbal.data.spec import LabelSpec, SampleSpec
 from hpcbal.dataplane.stream import StreamSpec
 from hpcbal.events.ensemble import EpochDone, Started
 from hpcbal.policies import Delta, RateTable
-from hpcbal.runtime.record.forecast import Forecaster, Outlook
+from hpcbal.runtime.record.forecast import Forecaster, RunPrediction
 
 SPEC = StreamSpec(90, 120, 10, SampleSpec.of((2,), "float32"), LabelSpec(), ring_bytes=100_000)
 PASS_S = (90 + 30 / 3) / 50.0  # at 50 samples/s, evaluating three times as fast
@@ -33,13 +33,13 @@ def ensemble_of(rates: dict[str, float], paradigm: str = "global", max_epochs: i
     return ensemble
 
 
-def answer(forecast: Forecaster) -> Outlook | None:
+def answer(forecast: Forecaster) -> RunPrediction | None:
     """Wait for the thread."""
     deadline = time.monotonic() + 20.0
     while forecast._asked is not None and time.monotonic() < deadline:
-        outlook = forecast.take()
-        if outlook is not None:
-            return outlook
+        prediction = forecast.take()
+        if prediction is not None:
+            return prediction
     return None
 
 
@@ -58,9 +58,9 @@ def test_what_is_left_is_predicted_at_any_moment(make: Callable[..., Forecaster]
 
     ensemble, forecast = ensemble_of({"a": 50.0, "b": 50.0}, paradigm), make(clock=clock)
     forecast.ask(ensemble)
-    outlook = answer(forecast)
-    assert outlook is not None
-    assert outlook.prediction.remaining_s == pytest.approx(4 * PASS_S)
+    prediction = answer(forecast)
+    assert prediction is not None
+    assert prediction.left.remaining_s == pytest.approx(4 * PASS_S)
     for name in ("a", "b"):
         ensemble.handle(EpochDone(name, 0, {"val_accuracy": 0.5}, 1.0))
     forecast.ask(ensemble)  # too soon after the last answer
@@ -69,15 +69,15 @@ def test_what_is_left_is_predicted_at_any_moment(make: Callable[..., Forecaster]
     forecast.ask(ensemble)
     later = answer(forecast)
     assert later is not None
-    assert later.prediction.remaining_s == pytest.approx(3 * PASS_S)
+    assert later.left.remaining_s == pytest.approx(3 * PASS_S)
 
 
 def test_a_prediction_reports_when_it_was_asked_for(make: Callable[..., Forecaster]) -> None:
     forecast = make(clock=lambda: 100.0)
     forecast.ask(ensemble_of({"a": 50.0, "b": 50.0}))
-    outlook = answer(forecast)
-    assert outlook is not None
-    assert outlook.asked_s == 100.0
+    prediction = answer(forecast)
+    assert prediction is not None
+    assert prediction.asked_s == 100.0
 
 
 def test_nothing_is_predicted_without_rates(make: Callable[..., Forecaster]) -> None:

@@ -44,6 +44,14 @@ def as_torch(pred: Any, target: Any) -> Any:
     return (pred - target).square()
 
 
+def detached(labels: Any, outputs: Any) -> Any:
+    return (labels.unsqueeze(-1) - outputs.detach()).square()
+
+
+def by_numpy(labels: Any, outputs: Any) -> Any:
+    return torch.as_tensor(labels.numpy() - outputs.numpy()[:, 0])
+
+
 def unnamed(a: Any, b: Any) -> Any:
     return (a.unsqueeze(-1) - b).square()
 
@@ -72,6 +80,19 @@ class Fourth(torch.nn.modules.loss._Loss):
     def forward(self, outputs: Any, labels: Any) -> Any:
         assert self.reduction == "none"
         return (outputs - labels) ** 4
+
+
+class Smoothed(torch.nn.CrossEntropyLoss):
+    """A loss of torch with another default."""
+
+    def __init__(self, reduction: str) -> None:
+        super().__init__(reduction=reduction, label_smoothing=0.1)
+
+
+smoothed = Smoothed("none")
+of_logits = torch.nn.BCEWithLogitsLoss(reduction="none")
+mean_of_logits = torch.nn.BCEWithLogitsLoss()
+turned = Turned()
 
 
 class Counting:

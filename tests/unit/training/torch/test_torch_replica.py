@@ -200,6 +200,13 @@ def test_what_is_random_in_inference_draws_by_seed_step_and_sample(build: Make, 
     assert first.evaluate(batch) == second.evaluate(batch)
 
 
+def test_batch_normalisation_of_one_sample_says_what_to_do(build: Make, make_batch: Make) -> None:
+    replica = build("torch_modules:normalised_vector")
+    train_step(replica, make_batch(2), 2, LocalCollective())
+    with pytest.raises(GroupFailed, match=r"one sample, .* choose a batch_size .* or use SyncBatchNorm"):
+        train_step(replica, make_batch(1), 1, LocalCollective())
+
+
 def test_seeding_a_step_leaves_nothing_behind(build: Make, make_batch: Make) -> None:
     """`torch.manual_seed` queues a call, with the stack of its caller, for devices that are not there."""
     replica = build(DROPPING)

@@ -12,11 +12,11 @@ from hpcbal.paramserver.engine.reactor import Reactor
 from hpcbal.paramserver.engine.transport import Transport
 from hpcbal.paramserver.engine.wire import PacedLink
 from hpcbal.paramserver.worker.job import JobSetup
-from hpcbal.paramserver.worker.place import Place
+from hpcbal.paramserver.worker.resources import Resources
 from hpcbal.paramserver.worker.samples import WorkerSamples
 
 
-class EnginePlace:
+class RankResources:
     """A rank that one executor has for itself.
 
     Args:
@@ -29,7 +29,7 @@ class EnginePlace:
 
     def __init__(self, bytes_per_s: float | None = None) -> None:
         self.link = None if bytes_per_s is None else PacedLink(bytes_per_s)
-        self.subtasks = Place()
+        self.subtasks = Resources()
 
     def reactor(
         self, transport: Transport, channel: Channel, on_message: Callable[[Message], None]

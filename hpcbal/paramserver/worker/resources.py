@@ -29,7 +29,7 @@ AT_ONCE = 1_000_000
 """Places of a resource that all subtasks use at the same time."""
 
 
-class Place:
+class Resources:
     """A rank that one worker has for itself: its subtasks follow each other at once.
 
     Attributes:
@@ -119,8 +119,8 @@ class MachineQueues:
             self.wakes[job]()
 
 
-class SharedPlace(Place):
-    """The place of one job's worker on a machine that several jobs share.
+class SharedResources(Resources):
+    """The resources of one job's worker on a machine that several jobs share.
 
     Args:
         machine: its queues.
@@ -136,7 +136,7 @@ class SharedPlace(Place):
         self._may_communicate = False
 
     def hear(self, message: Message) -> bool:
-        """A message for the job has come; returns whether it concerns the place alone."""
+        """A message for the job has come; returns whether it concerns these resources alone."""
         if isinstance(message, UseNetwork):
             self._may_communicate = True
             return True

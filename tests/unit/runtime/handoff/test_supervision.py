@@ -11,10 +11,10 @@ import pytest
 
 from hpcbal.errors import ExitCode
 from hpcbal.processes import shielding
-from hpcbal.runtime.handoff import minding, start_machine, supervision
+from hpcbal.runtime.handoff import leftovers, start_machine, supervision
 from hpcbal.runtime.handoff.launch_dir import launch_directory
-from hpcbal.runtime.handoff.minding import Requests, mind
 from hpcbal.runtime.handoff.start_file import LAUNCH_DIR, StartFile
+from hpcbal.runtime.handoff.supervision import Requests, supervise
 from hpcbal.telemetry.resources.processes import started_with
 
 # As mpirun does, it reads a rank's output until nobody can write to it any more.
@@ -32,14 +32,14 @@ WAITS = "import os, time\nif os.fork() == 0: time.sleep(600)\nos.wait()"
 def test_processes_that_outlive_the_run_are_ended(
     rank: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(supervision, "GRACE_S", 0.2)
-    monkeypatch.setattr(supervision, "LINGER_S", 1.0)
+    monkeypatch.setattr(leftovers, "GRACE_S", 0.2)
+    monkeypatch.setattr(leftovers, "LINGER_S", 1.0)
     with launch_directory() as (directory, _):
         StartFile(directory).add(is_ready=True, exit_code=0)
         process = subprocess.Popen(
             [sys.executable, "-c", MPIRUN, rank], env={**os.environ, LAUNCH_DIR: str(directory)}
         )
-        assert mind(process, directory, Requests()) == 0
+        assert supervise(process, directory, Requests()) == 0
         assert not started_with(LAUNCH_DIR, str(directory))
     assert (
         "killed what models or datasets had started and what outlived the run (process ids "
@@ -50,15 +50,15 @@ def test_processes_that_outlive_the_run_are_ended(
 def test_the_end_of_the_code_that_has_started_this_is_a_request_to_stop(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setenv(minding.STARTER, str(os.getppid()))
+    monkeypatch.setenv(supervision.STARTER, str(os.getppid()))
     requests = Requests()
     requests.note_end_of_starter()
     assert not requests.stop
-    monkeypatch.setattr(minding.os, "getppid", lambda: 1)
+    monkeypatch.setattr(supervision.os, "getppid", lambda: 1)
     requests.note_end_of_starter()
     requests.note_end_of_starter()
     assert (requests.first_signal, requests.num_signals, requests.take_kill()) == ("SIGHUP", 1, False)
-    monkeypatch.delenv(minding.STARTER)
+    monkeypatch.delenv(supervision.STARTER)
     requests = Requests()
     requests.note_end_of_starter()
     assert not requests.stop
@@ -78,7 +78,7 @@ def test_an_mpirun_that_does_not_end_is_killed(
             [sys.executable, "-c", DEAF], env={**os.environ, LAUNCH_DIR: str(directory)}
         )
         os.kill(os.getpid(), signal.SIGTERM)
-        assert mind(process, directory, requests) == ExitCode.RUN_AGAIN
+        assert supervise(process, directory, requests) == ExitCode.RUN_AGAIN
         assert not start.read().is_orphaned
     *_, forced, last = capfd.readouterr().err.splitlines()
     assert forced == "hpcbal: mpirun did not end within 0 s; killing it with the ranks"
@@ -103,7 +103,7 @@ def test_what_somebody_sends_to_mpirun_is_one_request_to_stop(capfd: pytest.Capt
         with shielding():
             process = subprocess.Popen([sys.executable, "-c", SENDS_ITSELF])
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
-        assert mind(process, directory, requests) == ExitCode.RUN_AGAIN
+        assert supervise(process, directory, requests) == ExitCode.RUN_AGAIN
         assert requests.num_signals == 1
         assert start.read().stop_signal == "SIGHUP"
     assert "stopping cleanly" in capfd.readouterr().err
@@ -116,16 +116,16 @@ def test_the_reason_comes_behind_the_lines_of_mpirun(capfd: pytest.CaptureFixtur
     with launch_directory() as (directory, _):
         StartFile(directory).add(is_ready=True, last_words="rank 3 died", abort_code=1)
         process = subprocess.Popen([sys.executable, "-c", SPEAKS])
-        assert mind(process, directory, Requests()) == 1
+        assert supervise(process, directory, Requests()) == 1
     assert capfd.readouterr().err == "mpirun: a rank has ended\nhpcbal: rank 3 died\n"
 
 
 def test_the_reason_does_not_wait_long_for_mpirun(
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(minding, "LAST_WORDS_S", 0.05)
+    monkeypatch.setattr(supervision, "LAST_WORDS_S", 0.05)
     with launch_directory() as (directory, _):
         StartFile(directory).add(is_ready=True, last_words="rank 3 died", abort_code=1)
         process = subprocess.Popen([sys.executable, "-c", SPEAKS])
-        assert mind(process, directory, Requests()) == 1
+        assert supervise(process, directory, Requests()) == 1
     assert capfd.readouterr().err == "hpcbal: rank 3 died\nmpirun: a rank has ended\n"

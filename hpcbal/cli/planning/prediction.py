@@ -12,7 +12,7 @@ from hpcbal.cli.options import Answer
 from hpcbal.config import RunConfig
 from hpcbal.kinds import KINDS
 from hpcbal.planning.allocation import (
-    AllocationOutlook,
+    AllocationPrediction,
     largest_keeping,
     largest_tried,
     side_by_side,
@@ -57,7 +57,7 @@ def earlier_runs(config: RunConfig, sources: Sources, warn: Callable[[str], None
     return runs_in(sources.learn_from, key, warn) if sources.learn_from else read_runs(key, warn)
 
 
-def outlook_of(
+def prediction_of(
     config: RunConfig,
     sources: Sources,
     *,
@@ -65,7 +65,7 @@ def outlook_of(
     slots_per_node: int,
     warn: Callable[[str], None],
     runs: Sequence[EarlierRun] | None = None,
-) -> AllocationOutlook:
+) -> AllocationPrediction:
     """Predict a run of any kind on so many nodes, with the band that earlier runs of its kind give.
 
     Args:
@@ -81,7 +81,7 @@ def outlook_of(
     """
     earlier = earlier_runs(config, sources, warn) if runs is None else runs
     predicted, num_slots = KINDS[config.kind].predicted(config, sources, num_nodes, slots_per_node)
-    return AllocationOutlook.of(predicted, num_nodes, num_slots, earlier)
+    return AllocationPrediction.of(predicted, num_nodes, num_slots, earlier)
 
 
 def largest_that_keeps(
@@ -91,21 +91,21 @@ def largest_that_keeps(
     use: float,
     slots_per_node: int,
     warn: Callable[[str], None],
-) -> AllocationOutlook:
+) -> AllocationPrediction:
     """Return the largest allocation whose slots are busy for at least the share `use`, 0..1.
 
     A warning says so if not even one node keeps it; then it is one node.
 
     Raises:
-        InputError: as `outlook_of`.
+        InputError: as `prediction_of`.
     """
     earlier = earlier_runs(config, sources, warn)
 
-    def outlook(num_nodes: int) -> AllocationOutlook:
+    def prediction(num_nodes: int) -> AllocationPrediction:
         size = {"num_nodes": num_nodes, "slots_per_node": slots_per_node}
-        return outlook_of(config, sources, **size, warn=warn, runs=earlier)
+        return prediction_of(config, sources, **size, warn=warn, runs=earlier)
 
-    found = largest_tried(outlook, use)
+    found = largest_tried(prediction, use)
     if found.busy is None or found.busy < use:
         busy = "not known" if found.busy is None else f"{found.busy:.0%}"
         warn(f"--use {use:g}: one node is the least, and how busy its slots are is {busy}")
@@ -132,24 +132,24 @@ def compared(
 
     earlier = earlier_runs(config, sources, warn)
     per_node = slots_per_node or config.slots.per_node
-    outlooks = []
+    predictions = []
     for size in sizes:
         num_nodes, each = nodes_for(size, per_node if isinstance(per_node, int) else size)
         allocation = {"num_nodes": num_nodes, "slots_per_node": each}
-        outlooks.append(outlook_of(config, sources, **allocation, warn=warn, runs=earlier))
-    chosen = None if use is None else largest_keeping(outlooks, use)
+        predictions.append(prediction_of(config, sources, **allocation, warn=warn, runs=earlier))
+    chosen = None if use is None else largest_keeping(predictions, use)
     if use is not None and chosen is None:
         warn(f"--use {use:g}: none of these allocations keeps its slots so busy")
     values: dict[str, Any] = {
         "name": config.name,
         "kind": config.kind,
         "use": use,
-        "allocations": [each.to_dict() | {"chosen": each is chosen} for each in outlooks],
+        "allocations": [each.to_dict() | {"chosen": each is chosen} for each in predictions],
     }
 
     def lines() -> list[str]:
-        text = [f"{config.name}: {KINDS[config.kind].what}", "", *side_by_side(outlooks, chosen), ""]
-        text.append(f"{outlooks[0].band.title}: {outlooks[0].band.why}")
+        text = [f"{config.name}: {KINDS[config.kind].what}", "", *side_by_side(predictions, chosen), ""]
+        text.append(f"{predictions[0].band.title}: {predictions[0].band.why}")
         if use is not None and chosen is not None:
             text.append(f"*: the largest of them whose slots are busy for {use:.0%} of their time")
         return text

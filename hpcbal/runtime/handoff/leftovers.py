@@ -1,0 +1,178 @@
+"""Sentences on how the ranks of a start end, for each kind of start; and end what ranks leave behind."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import time
+from collections.abc import Collection
+from dataclasses import dataclass
+from pathlib import Path
+
+from hpcbal.runtime.handoff.start_file import LAUNCH_DIR, StartFacts
+from hpcbal.telemetry.resources.processes import living_children, started_with
+
+
+@dataclass(frozen=True, slots=True)
+class Sentences:
+    """Sentences for people.
+
+    Attributes:
+        stopping: a stop was passed on to the ranks.
+        killing: the ranks are killed on request.
+        stopped: the ranks have stopped on request.
+        killed: the ranks were killed on request.
+        ended_by_signal: a rank was ended by a signal before it could stop.
+        gone_with_mpirun: mpirun was killed, and the ranks have ended too.
+        left_by_mpirun: mpirun was killed, and ranks may still be running.
+        ended_while_stopping: the ranks ended on their way to a stop.
+        ended_undecided: the ranks ended without a reason.
+        died_early: what to do after a death while the ranks were starting.
+        again: what to do after a death or another end.
+        orphaned_s: how long ranks may go on after the end of their hpcbal, to end a step and to write state.
+    """
+
+    stopping: str
+    killing: str
+    stopped: str
+    killed: str
+    ended_by_signal: str
+    gone_with_mpirun: str
+    left_by_mpirun: str
+    ended_while_stopping: str
+    ended_undecided: str
+    died_early: str
+    again: str
+    orphaned_s: float = 120.0
+
+
+TRAINING = Sentences(
+    stopping="stopping cleanly: writing checkpoints (Ctrl-C again to kill)",
+    killing="killing the ranks; the last checkpoints stay",
+    stopped="the ranks have written checkpoints and stopped; run the same command again to resume",
+    killed=(
+        "the ranks were killed before the run had written all checkpoints; run the same command again to "
+        "resume from the last ones"
+    ),
+    ended_by_signal="a rank ended before it could write a checkpoint; run the same command again",
+    gone_with_mpirun=(
+        "the ranks have ended too, perhaps before they could write checkpoints; run the same command again "
+        "to resume from the last checkpoints"
+    ),
+    left_by_mpirun=(
+        "some ranks may still be running; they stop after their current step. Check with 'hpcbal status' "
+        "that the run has stopped, then run the same command again"
+    ),
+    ended_while_stopping=(
+        "the ranks were asked to stop, but ended perhaps before they could write checkpoints (mpirun kills "
+        "them if it gets a signal); run the same command again to resume from the last checkpoints"
+    ),
+    ended_undecided=(
+        "the ranks have ended, but the run has not: mpirun got a signal, or a process has ended itself, for "
+        "example in a model; see the logs of the ranks, then run the same command again"
+    ),
+    died_early="Nothing was trained in this start; run the same command again",
+    again="Run the same command again to resume from the last checkpoints",
+)
+
+PROFILING = Sentences(
+    stopping="stopping the profiling run after the current turn (Ctrl-C again to kill)",
+    killing="killing the ranks; no trace is written",
+    stopped="the ranks have stopped; no trace was written. Run the same command again",
+    killed="the ranks were killed before the trace was written; run the same command again",
+    ended_by_signal="a rank ended before the trace was written; run the same command again",
+    gone_with_mpirun="the ranks have ended too; no trace was written. Run the same command again",
+    left_by_mpirun="some ranks may still be running; they stop after their current turn",
+    ended_while_stopping="the ranks have ended; no trace was written. Run the same command again",
+    ended_undecided=(
+        "the ranks have ended, but the profiling run has not: mpirun got a signal, or a process has ended "
+        "itself, for example in an app; see the logs of the ranks, then run the same command again"
+    ),
+    died_early="Nothing was recorded; run the same command again",
+    again="No trace was written; run the same command again",
+)
+
+EVALUATING = Sentences(
+    stopping="stopping the evaluation after the current batch (Ctrl-C again to kill)",
+    killing="killing the ranks; nothing is written",
+    stopped="the ranks have stopped; nothing was written. Run the same command again",
+    killed="the ranks were killed before the evaluation was written; run the same command again",
+    ended_by_signal="a rank ended before the evaluation was written; run the same command again",
+    gone_with_mpirun="the ranks have ended too; nothing was written. Run the same command again",
+    left_by_mpirun="some ranks may still be running; they stop after their current batch",
+    ended_while_stopping="the ranks have ended; nothing was written. Run the same command again",
+    ended_undecided=(
+        "the ranks have ended, but the evaluation has not: mpirun got a signal, or a process has ended "
+        "itself, for example in a model; see the logs of the ranks, then run the same command again"
+    ),
+    died_early="Nothing was evaluated; run the same command again",
+    again="Nothing was written; run the same command again",
+    orphaned_s=10.0,  # they have nothing to save
+)
+
+
+GRACE_S = 2.0
+"""How long processes may outlive all ranks; helpers of Python's multiprocessing end by themselves."""
+
+LINGER_S = 60.0
+"""How long ranks may need to end after the run has; one may wait for a process that it has started."""
+
+
+LOOK_INTERVAL_S = 0.5
+
+
+class Leftovers:
+    """Finds out that only leftovers keep mpirun running.
+
+    Args:
+        mpirun: its process id; the ranks are its children.
+        directory: the launch directory of this start.
+    """
+
+    def __init__(self, mpirun: int, directory: Path) -> None:
+        self._mpirun = mpirun
+        self._directory = directory
+        self._look_at_s = 0.0
+        self._alone_s: float | None = None
+        self._decided_s: float | None = None
+
+    def end(self, facts: StartFacts) -> str | None:
+        """End leftovers if it is time to; returns a sentence about them, or None if there are none.
+
+        Args:
+            facts: the facts of the start so far.
+        """
+        now = time.monotonic()
+        if now < self._look_at_s:
+            return None
+        self._look_at_s = now + LOOK_INTERVAL_S
+        if facts.exit_code is not None and self._decided_s is None:
+            self._decided_s = now
+        ranks = living_children(self._mpirun)
+        if ranks or ranks is None or not facts.is_ready:
+            self._alone_s = None
+        elif self._alone_s is None:
+            self._alone_s = now
+        is_alone = self._alone_s is not None and now - self._alone_s > GRACE_S
+        if not is_alone and (self._decided_s is None or now - self._decided_s <= LINGER_S):
+            return None
+        left = kill_started(self._directory, {self._mpirun})
+        if not left:
+            return None
+        ids = ", ".join(str(pid) for pid in sorted(left))
+        return f"killed what models or datasets had started and what outlived the run (process ids {ids})"
+
+
+def kill_started(directory: Path, but: Collection[int] = ()) -> Collection[int]:
+    """Kill all processes of a start; returns their ids.
+
+    Args:
+        directory: the launch directory of the start.
+        but: ids of processes that stay.
+    """
+    found = started_with(LAUNCH_DIR, str(directory)).difference(but)
+    for pid in found:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+    return found
