@@ -334,7 +334,7 @@ def _try_training(
     who = f"DNN {dnn.name}: model {dnn.model}"
     buffers = buffers_of(module)
     before = [(buffer.tensor, buffer.tensor.clone(), buffer.tensor._version) for buffer in buffers]
-    version = version_of(samples)
+    version, unknown = version_of(samples), _unknown_weights(module)
     module.train()
     for part in frozen:
         part.eval()
@@ -370,7 +370,7 @@ def _try_training(
             f"{who} returns {returned} that do not depend on a weight to train, allowed: {returned} with a "
             "gradient; remove detach(), torch.no_grad() or argmax from its code"
         )
-    _check_trained(who, module, list(outputs.values()))
+    _check_trained(who, unknown, list(outputs.values()))
     # The mean of a layer that gives zeros is zero, as it was before; once it learns, it moves.
     norms = {id(buffer.module) for buffer, _ in changed if isinstance(buffer.module, _NormBase)}
     names = {id(buffer) for buffer, _ in changed}
@@ -389,29 +389,51 @@ def _try_training(
     return Statistics(moving, left), [text] if shown else []
 
 
-def _check_trained(who: str, module: torch.nn.Module, outputs: Sequence[torch.Tensor]) -> None:
-    """Refuse weights that the module does not know: they would neither train nor be saved.
+def _check_trained(who: str, names: Mapping[int, str], outputs: Sequence[torch.Tensor]) -> None:
+    """Refuse weights that a module has but does not know: they would neither train nor be saved.
 
     Args:
+        names: from `_unknown_weights`.
         outputs: what a training step computes, with its graph.
 
     Raises: InputError: if outputs depend on one.
     """
-    known = {id(parameter) for parameter in module.parameters()}
     nodes, seen = [each.grad_fn for each in outputs if each.grad_fn is not None], set()
-    while nodes:
+    while nodes and names:
         node = nodes.pop()
         if node in seen:
             continue
         seen.add(node)
         nodes += [before for before, _ in node.next_functions if before is not None]
-        tensor = getattr(node, "variable", None)
-        if isinstance(tensor, torch.Tensor) and id(tensor) not in known:
+        if (name := names.get(id(getattr(node, "variable", None)))) is not None:
             raise InputError(
-                f"{who}: its outputs depend on weights of shape {tuple(tensor.shape)} that are no parameters "
-                "of the module and would neither train nor be saved, allowed: layers in attributes or in a "
-                "ModuleList (no plain list), and tensors in torch.nn.Parameter"
+                f"{who}: its outputs depend on {name}, which is no parameter of the module and would neither "
+                "train nor be saved, allowed: layers in attributes or in a ModuleList (no plain list), and "
+                "tensors in torch.nn.Parameter"
             )
+
+
+def _unknown_weights(module: torch.nn.Module) -> dict[int, str]:
+    """Return names of tensors that need a gradient and lie in plain attributes, by their ids."""
+    known = {id(parameter) for parameter in module.parameters()}
+    found: dict[int, str] = {}
+
+    def look(value: Any, path: str, depth: int) -> None:
+        if isinstance(value, torch.nn.Module):
+            value = dict(value.named_parameters())
+        if isinstance(value, torch.Tensor) and value.requires_grad and id(value) not in known:
+            found[id(value)] = path
+        elif depth and isinstance(value, Mapping):
+            for key, each in value.items():
+                look(each, f"{path}.{key}", depth - 1)
+        elif depth and isinstance(value, list | tuple):
+            for index, each in enumerate(value):
+                look(each, f"{path}[{index}]", depth - 1)
+
+    for path, part in module.named_modules():
+        for name, value in vars(part).items():
+            look(value, f"{path}.{name}" if path else name, 3)
+    return found
 
 
 def _can_move(buffer: Buffer) -> bool:
