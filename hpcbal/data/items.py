@@ -13,7 +13,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from hpcbal.data.dataset import RawSample, UnusableSampleError, kind_of
+from hpcbal.data.dataset import RawSample, UnusableSampleError, kind_of, unmasked
 from hpcbal.user_code import summary
 
 Key = str | int
@@ -146,8 +146,9 @@ def numbers(value: Any) -> NDArray[Any]:
     NumPy has no bfloat16; such numbers become float32, which holds all of them.
 
     Raises:
-        UnusableSampleError: if it is anything else.
+        UnusableSampleError: if it is anything else, or values are masked.
     """
+    value = unmasked(value)
     try:
         array = _array_of(value.detach() if hasattr(value, "detach") else value)
     except Exception as error:  # such as a list of lists of unequal length, or a tensor on a GPU

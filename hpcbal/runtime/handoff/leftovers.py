@@ -118,6 +118,9 @@ GRACE_S = 2.0
 LINGER_S = 60.0
 """How long ranks may need to end after the run has; one may wait for a process that it has started."""
 
+STOPPED_LINGER_S = 6.0
+"""The same if somebody has asked for a stop. Ranks need up to `LEAVE_S` of `ending`, and the whole stop takes
+less than 10 s."""
 
 LOOK_INTERVAL_S = 0.5
 
@@ -136,12 +139,14 @@ class Leftovers:
         self._look_at_s = 0.0
         self._alone_s: float | None = None
         self._decided_s: float | None = None
+        self._stopped_s: float | None = None
 
-    def end(self, facts: StartFacts) -> str | None:
+    def end(self, facts: StartFacts, *, stop: bool = False) -> str | None:
         """End leftovers if it is time to; returns a sentence about them, or None if there are none.
 
         Args:
             facts: the facts of the start so far.
+            stop: whether a signal has asked for a stop, before or after the exit code was decided.
         """
         now = time.monotonic()
         if now < self._look_at_s:
@@ -149,13 +154,17 @@ class Leftovers:
         self._look_at_s = now + LOOK_INTERVAL_S
         if facts.exit_code is not None and self._decided_s is None:
             self._decided_s = now
+        if stop and self._decided_s is not None and self._stopped_s is None:
+            self._stopped_s = now
         ranks = living_children(self._mpirun)
         if ranks or ranks is None or not facts.is_ready:
             self._alone_s = None
         elif self._alone_s is None:
             self._alone_s = now
         is_alone = self._alone_s is not None and now - self._alone_s > GRACE_S
-        if not is_alone and (self._decided_s is None or now - self._decided_s <= LINGER_S):
+        lingers = (self._decided_s, LINGER_S), (self._stopped_s, STOPPED_LINGER_S)
+        is_late = any(since_s is not None and now - since_s > limit_s for since_s, limit_s in lingers)
+        if not is_alone and not is_late:
             return None
         left = kill_started(self._directory, {self._mpirun})
         if not left:

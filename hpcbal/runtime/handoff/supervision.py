@@ -160,7 +160,7 @@ def supervise(
             if action is Action.REPORT_LAST_WORDS:
                 _let_mpirun_speak(process, outputs)
             report(machine.sentence_of(action, facts))
-        if (sentence := leftovers.end(facts)) is not None:
+        if (sentence := leftovers.end(facts, stop=requests.stop)) is not None:
             report(sentence)
     if outputs is not None and not is_killed(returncode):  # ranks that outlive it may hold its stderr
         outputs.drain(DRAIN_S)

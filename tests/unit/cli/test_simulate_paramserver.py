@@ -158,6 +158,12 @@ def test_without_machines_an_earlier_run_must_have_measured(
     # One worker takes turns with one server, as in the run.
     assert row["start"]["epoch_s"] == pytest.approx(800 * SECONDS + 10 * 2 * model / BANDWIDTH, rel=0.05)
     assert "what the run in" in hpcbal(capsys, config, "--slots", "8")[1]
+    # Real links are shared, so a server's that is full carries less than it would in turn.
+    busy = [config, "--slots", "8", "--set", "workers=6", "--set", "servers=1", "--set", "tune.enabled=false"]
+    (shared,), (in_turn,) = (
+        rows_of(capsys, *busy, "--set", f"links={links}") for links in ("auto", "in_turn")
+    )
+    assert shared["start"]["epoch_s"] > 1.1 * in_turn["start"]["epoch_s"]
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from PIL import Image
 from torch.utils.data import ConcatDataset, DataLoader, IterableDataset, Subset, TensorDataset
 
 from hpcbal.config import load_config
-from hpcbal.data import LabelSpec, PreprocessedSamples, SampleSpec, map_style, open_source
+from hpcbal.data import BadSample, LabelSpec, PreprocessedSamples, SampleSpec, map_style, open_source
 from hpcbal.data.held_out import WithOwnValidation, of_same_kind, open_dataset
 from hpcbal.data.operations import Normalize
 from hpcbal.data.pipeline import build_operations
@@ -106,6 +106,26 @@ def test_a_pair_of_arrays_is_a_dataset(made: Callable[[Any], Any]) -> None:
     assert dataset.notes == (
         "arrays were taken for images with the channels first, and become (8, 6, 3) float32",
     )
+
+
+@pytest.mark.parametrize("kind", ["uint8", "float32"])
+def test_masked_values_of_a_pair_are_missing(kind: str) -> None:
+    """As netCDF readers return them; any number stands in their place."""
+    samples = np.ma.masked_array(RANDOM.random((40, 5), np.float32), False)
+    samples[4, 1] = np.ma.masked
+    dataset = map_style((samples, np.ma.masked_equal(LABELS.astype(kind), 3)))
+    assert dataset.label_spec.dtype == ("int64" if kind == "uint8" else "float32")
+    source = PreprocessedSamples(dataset, [], 0, 0.2)
+    source.sample(5, 0, training=True)
+    for number, masked in ((4, "1 of 5"), (7, "1 of 1")):
+        with pytest.raises(
+            BadSample, match=f"Pair\\[{number}\\]\\): {masked} values are masked, allowed: none"
+        ):
+            source.sample(number, 0, training=True)
+    doubts = [*source.doubts(), *dataset.remarks]
+    expected = "-1 to 2, allowed: 0 to 2, so 10" if kind == "uint8" else "10 of 40 labels are missing"
+    assert len(doubts) == 1
+    assert expected in doubts[0]
 
 
 @pytest.mark.parametrize(

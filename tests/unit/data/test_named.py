@@ -174,6 +174,10 @@ def pair(length=12):
     x = {"a": np.arange(2.0 * length).reshape(length, 2), "b": np.ones((length, 3), "uint8")}
     return x, {"kind": np.arange(length) % 4, "size": np.ones((length, 2), "float32")}
 
+def masked(length=12):
+    x, labels = pair(length)
+    return {"a": np.ma.masked_equal(x["a"], 7), "b": x["b"]}, np.ma.masked_equal(labels["kind"], 3)
+
 def one_label(length=12):
     return {"a": np.ones((length, 2))}, np.arange(length) % 2
 
@@ -241,6 +245,16 @@ def test_arrays_by_name_as_fit_of_keras_takes_them_are_a_dataset(module: str) ->
     assert one.num_classes == 2
     with pytest.raises(DataError, match=r"different numbers of samples \(a: 3, unnamed: 4\)"):
         open_dataset(f"{module}:uneven", {})
+
+
+def test_masked_values_of_named_arrays_are_missing(module: str) -> None:
+    dataset: Any = open_dataset(f"{module}:masked", {})
+    assert dataset.num_classes == 3
+    source = PreprocessedSamples(dataset, (), 0, 0.25)
+    source.sample(5, 0, training=True)
+    for sample_id, masked in ((3, "1 of 2"), (7, "1 of 1")):
+        with pytest.raises(BadSample, match=rf"row {sample_id}\): {masked} values are masked"):
+            source.sample(sample_id, 0, training=True)
 
 
 def test_items_of_named_arrays_as_datasets_of_pytorch_have_them_are_a_dataset(module: str) -> None:

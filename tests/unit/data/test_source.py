@@ -201,6 +201,8 @@ def test_a_broken_describe_does_not_hide_the_reason(array_dataset: Any, images: 
         ((IMAGE, [0, 1]), "label of shape (2,), promised: () (the number of the class, not one-hot)"),
         (None, "read returned None (does it lack a return?), allowed: two values, the sample and its label"),
         (IMAGE, "read returned an array of shape (8, 8, 3) and type uint8, allowed: two values"),
+        ((np.ma.masked_less(IMAGE, 1), 0), "192 of 192 values are masked, allowed: none; fill them"),
+        ((IMAGE, np.ma.masked), "1 of 1 values are masked, allowed: none; fill them"),
         ((IMAGE, 0, "a.png"), "read returned a tuple of length 3, allowed: two values"),
         ({"x": IMAGE, "y": 0}, "read returned a value of type dict, allowed: two values"),
     ],

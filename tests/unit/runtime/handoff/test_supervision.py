@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 
 import pytest
 
@@ -45,6 +46,23 @@ def test_processes_that_outlive_the_run_are_ended(
         "killed what models or datasets had started and what outlived the run (process ids "
         in capfd.readouterr().err
     )
+
+
+def test_a_rank_that_does_not_leave_after_the_run_does_not_hold_a_stop(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(leftovers, "STOPPED_LINGER_S", 0.5)
+    with launch_directory() as (directory, _), Requests() as requests:
+        StartFile(directory).add(is_ready=True, exit_code=0)
+        process = subprocess.Popen(
+            [sys.executable, "-c", MPIRUN, "import time; time.sleep(600)"],
+            env={**os.environ, LAUNCH_DIR: str(directory)},
+        )
+        threading.Timer(1.0, os.kill, (os.getpid(), signal.SIGTERM)).start()
+        threading.Timer(15.0, process.kill).start()  # so that a failure does not hang
+        assert supervise(process, directory, requests) == 0
+        assert process.returncode != -signal.SIGKILL
+    assert "what outlived the run" in capfd.readouterr().err
 
 
 def test_the_end_of_the_code_that_has_started_this_is_a_request_to_stop(
