@@ -94,7 +94,8 @@ class NamedArrays:
         self.fingerprint = digest_of(facts, self.labels, {n: content_of(self._row(n)) for n in tried})
 
     def _row(self, number: int) -> list[NDArray[Any]]:
-        return [each[number] for given in (self._samples, self._labels) for each in given.values()]
+        both = (*self._samples.values(), *self._labels.values())
+        return [np.asarray(each[number]) for each in both]
 
     def _with_or_without(self, place: int, by_name: Mapping[str, Any]) -> Any:
         return by_name if self._has_names[place] else next(iter(by_name.values()))
