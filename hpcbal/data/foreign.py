@@ -201,7 +201,7 @@ def inherited(items: Any, *names: str) -> Any:
 
 
 def _parts(items: Any) -> Sequence[Any]:
-    """What a dataset puts together, like PyTorch's `ConcatDataset`; empty for others."""
+    """Return the datasets that one puts together, like PyTorch's `ConcatDataset`; empty for others."""
     parts = getattr(items, "datasets", None)
     return parts if isinstance(parts, list) and hasattr(items, "cumulative_sizes") else []
 
