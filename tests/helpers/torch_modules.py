@@ -332,3 +332,15 @@ class _AlwaysDropping(_Changing):
 def always_dropping(input_shape: tuple[int, ...], num_classes: int) -> nn.Module:
     """Also in inference: it does not look at `self.training`."""
     return _AlwaysDropping(linear(input_shape, num_classes))
+
+
+def groups(input_shape: tuple[int, ...], num_classes: int) -> nn.Module:
+    """Normalises groups of channels; with a frozen stem the first ones have inputs without a gradient."""
+    return nn.Sequential(
+        nn.Conv2d(input_shape[0], 8, 3),
+        nn.GroupNorm(2, 8),
+        nn.Conv2d(8, 4, 3),
+        nn.GroupNorm(2, 4),
+        nn.Flatten(),
+        nn.LazyLinear(num_classes),
+    )

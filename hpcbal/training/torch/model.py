@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -339,7 +340,7 @@ def _try_training(
     for part in frozen:
         part.eval()
     try:
-        with user_errors(dnn, f"calling it on {NUM_PROBES} samples in training"):
+        with user_errors(dnn, f"calling it on {NUM_PROBES} samples in training"), _safe_groups(module):
             found = run()
         check_unchanged(who, samples, version)
         changed = [
@@ -387,6 +388,30 @@ def _try_training(
         f"(persistent=False): {', '.join(shown)}"
     )
     return Statistics(moving, left), [text] if shown else []
+
+
+@contextlib.contextmanager
+def _safe_groups(module: torch.nn.Module) -> Iterator[None]:
+    """Let layers that get inputs without a gradient in the block have contiguous ones from then on.
+
+    On CPUs PyTorch (2.13) crashes in the backward pass of a `GroupNorm` that trains on inputs with the
+    channels last that need no gradient: those of the first layer, or behind frozen layers.
+    """
+    norms = [each for each in module.modules() if isinstance(each, torch.nn.GroupNorm) and each.affine]
+    found: dict[int, torch.nn.Module] = {}
+
+    def look(norm: torch.nn.Module, given: tuple[torch.Tensor, ...]) -> None:
+        if not given[0].requires_grad:
+            found[id(norm)] = norm
+
+    handles = [norm.register_forward_pre_hook(look) for norm in norms]
+    try:
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()
+    for norm in found.values():
+        norm.register_forward_pre_hook(lambda _, given: (given[0].contiguous(), *given[1:]))
 
 
 def _check_trained(who: str, names: Mapping[int, str], outputs: Sequence[torch.Tensor]) -> None:

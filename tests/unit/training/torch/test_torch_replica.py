@@ -354,6 +354,18 @@ def test_frozen_parts_stay_as_they_are(build: Make, make_batch: Make) -> None:
     assert not any("/0." in name or "/1." in name for name in replica.state() if "optimizer" in name)
 
 
+def test_groups_behind_frozen_layers_are_normalised_without_a_crash(build: Make, make_batch: Make) -> None:
+    """PyTorch 2.13 crashes where such groups have the channels last, as images from the ring have them."""
+    replica, batch = build("torch_modules:groups", freeze=("0",)), make_batch(6)
+    found = replica.compute(batch, 6).tensors
+    twin = twin_of(replica, torch_modules.groups((1, 6, 6), 5))
+    x = torch.from_numpy(batch.x).permute(0, 3, 1, 2).contiguous().requires_grad_()
+    torch.nn.functional.cross_entropy(twin(x), torch.from_numpy(batch.y)).backward()
+    wanted = [parameter.grad for name, parameter in twin.named_parameters() if not name.startswith("0.")]
+    for own, plain in zip(found, wanted, strict=False):
+        torch.testing.assert_close(own, plain)
+
+
 @pytest.mark.parametrize(
     ("freeze", "kept"),
     [(("shift",), {"shift"}), (("scale", "part.bias"), {"part.scale", "part.bias"}), (("sh*",), {"shift"})],
