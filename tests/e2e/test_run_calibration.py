@@ -41,7 +41,7 @@ def test_an_ensemble_that_was_stopped_and_resumed_counts_once(
     lab: Any, plan_of: Plan, tmp_path: Path
 ) -> None:
     history = tmp_path / "state" / "runs.jsonl"
-    lab.configure(data={"dataset": "toys:points", "args": {"num_samples": 240}})
+    lab.configure(data={"dataset": "toys:points", "args": {"num_samples": 240}}, slots={"per_node": 2})
     before = plan_of(history, "--samples", "240")
     assert not before["band"]["is_calibrated"]
     first = lab.start(HPCBAL_CALIBRATION=str(history))
@@ -54,7 +54,7 @@ def test_an_ensemble_that_was_stopped_and_resumed_counts_once(
     assert last.code == 0, last
     assert "slots trained in " in last.out
     (noted,) = lines_of(history)
-    assert (noted["kind"], noted["backend"], noted["num_slots"]) == ("ensemble", "emulated", 3)
+    assert (noted["kind"], noted["backend"], noted["num_slots"]) == ("ensemble", "emulated", 2)
     whole = lab.events("run-finished")[-1].whole
     assert (whole.num_starts, whole.expected_startup_s) == (2, ASSUMED_STARTUP_S)
     assert "from the command to the end: predicted 0:00:" in last.out

@@ -10,7 +10,6 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pytest
-import tensorflow as tf
 from PIL import Image
 from pyarrow import parquet
 
@@ -73,17 +72,6 @@ def write_tar(path: Path, part: Samples) -> None:
                 archive.addfile(info, io.BytesIO(content))
 
 
-def write_tfrecord(path: Path, part: Samples) -> None:
-    with tf.io.TFRecordWriter(str(path.with_suffix(".tfrecord"))) as writer:
-        for image, label in part:
-            features = {
-                "image/encoded": tf.train.Feature(bytes_list=tf.train.BytesList(value=[image])),
-                "image/class/label": tf.train.Feature(int64_list=tf.train.Int64List(value=[label])),
-            }
-            example = tf.train.Example(features=tf.train.Features(feature=features))
-            writer.write(example.SerializeToString())
-
-
 def write_parquet(path: Path, part: Samples) -> None:
     images = [{"bytes": image, "path": None} for image, _ in part]
     kind = pa.struct([("bytes", pa.binary()), ("path", pa.string())])
@@ -93,7 +81,6 @@ def write_parquet(path: Path, part: Samples) -> None:
 
 WRITERS: dict[str, Callable[[Path, Samples], None]] = {
     "tar_shards": write_tar,
-    "tfrecord_shards": write_tfrecord,
     "parquet_shards": write_parquet,
 }
 SHARED = {"slots": {"per_node": 1, "preprocessors_per_node": 2}}
@@ -143,23 +130,18 @@ def train(lab, name: str, access: str, sections: dict) -> tuple:
 
 
 @pytest.mark.parametrize(
-    ("access", "sections", "names"),
-    [
-        ("shared", SHARED, ["tar_shards", "tfrecord_shards"]),
-        ("partitioned", PARTITIONED, ["parquet_shards"]),
-    ],
+    ("access", "sections", "name"),
+    [("shared", SHARED, "tar_shards"), ("partitioned", PARTITIONED, "parquet_shards")],
     ids=["shared", "partitioned"],
 )
-def test_shards_train_as_a_folder_does(data, same_outcome, access, sections, names):
+def test_shards_train_as_a_folder_does(data, same_outcome, access, sections, name):
+    """tests/unit/data reads each format, TFRecord files too."""
     expected = train(data, "image_folder", access, sections)
-    for name in names:
-        same_outcome(train(data, name, access, sections), expected)
-        if access == "shared":
-            last = data.events("run-finished")[-1]
-            num_decoded = last.num_preprocessed - last.num_from_cache
-            assert (
-                NUM_SAMPLES - BROKEN <= num_decoded <= 1.1 * NUM_SAMPLES
-            )  # both preprocessors may decode one
+    same_outcome(train(data, name, access, sections), expected)
+    if access == "shared":
+        last = data.events("run-finished")[-1]
+        num_decoded = last.num_preprocessed - last.num_from_cache
+        assert NUM_SAMPLES - BROKEN <= num_decoded <= 1.1 * NUM_SAMPLES  # both preprocessors may decode one
 
 
 def test_damaged_shards_are_refused_in_one_sentence(data):

@@ -24,8 +24,10 @@ from hpcbal.api.child import Child
 from hpcbal.config import load_config
 from hpcbal.config.source.given import GivenConfig
 from hpcbal.telemetry import ResultRow, RunLock, write_results, write_status
+from hpcbal.telemetry.files.atomic_file import to_jsonable
 from hpcbal.telemetry.resources.processes import identity_of
 from hpcbal.telemetry.views.ensemble_table import new_status
+from hpcbal.telemetry.views.evaluation import EvaluatedDnn, Evaluation, write_evaluation
 from hpcbal.telemetry.views.status import end_status
 
 VALUES: dict[str, Any] = {
@@ -45,8 +47,9 @@ class FakeChild:
     lines: ClassVar[list[list[str]]] = []
     code: int | None = None
 
-    def __init__(self, words: list[str], directory: Path) -> None:
+    def __init__(self, words: list[str], directory: Path, *, has_answer: bool = False) -> None:
         self.lines.append(words)
+        self.has_answer = has_answer
 
 
 @pytest.fixture(autouse=True)
@@ -184,11 +187,46 @@ def test_arguments_of_data_are_plain_or_refused(
     run = loaded()
     monkeypatch.setattr(FakeChild, "wait", lambda self, show: 0, raising=False)
     monkeypatch.setattr(FakeChild, "check", lambda self, code, allowed: None, raising=False)
-    with pytest.raises(hpcbal.InputError, match="evaluation"):
-        run.evaluate("m:data", data_args={"path": Path("x"), "number": np.int64(3)})
-    assert started[0][-1] == '--data-args={"path": "x", "number": 3}'
+    run.predictions("m:data", to="p.csv", data_args={"path": Path("x"), "number": np.int64(3)})
+    assert started[0][-2] == '--data-args={"path": "x", "number": 3}'
     with pytest.raises(hpcbal.ConfigError, match=r"evaluate: data_args\.a: got a object, allowed"):
         run.evaluate("m:data", data_args={"a": object()})
+
+
+def test_an_evaluation_is_the_own_one_whatever_others_write_at_the_same_time(
+    started: list[list[str]], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def evaluation(name: str) -> Evaluation:
+        return Evaluation(
+            run=name,
+            data="validation",
+            is_test=False,
+            num_samples=9,
+            measure="accuracy",
+            more_is_better=True,
+            evaluated_at="2026-11-30T23:06:30.569Z",
+            num_ranks=1,
+            dnns=(EvaluatedDnn("a", "best", 3, {"loss": 0.5}),),
+            ensembles=(),
+        )
+
+    def answer(child: FakeChild) -> str:
+        assert child.has_answer
+        write_evaluation("out/evaluation.json", evaluation("of another"))
+        printed = json.dumps(to_jsonable(evaluation("of this")), indent=2)
+        return f"a model prints {{\n{printed}\nand more\n"
+
+    monkeypatch.setattr(FakeChild, "wait", lambda self, show: 0, raising=False)
+    monkeypatch.setattr(FakeChild, "check", lambda self, code, allowed: None, raising=False)
+    monkeypatch.setattr(FakeChild, "answer", answer, raising=False)
+    found = loaded().evaluate("validation", dnns=["a"])
+    assert started[0][2:] == ["--data=validation", "--dnns=a", "--json"]
+    assert found["run"] == "of this"
+    assert found["dnns"][0]["scores"] == {"loss": 0.5}
+    assert "of this on validation: 9 samples" in str(found)
+    assert not capsys.readouterr().out
+    loaded().evaluate(show=True)
+    assert "of this on validation: 9 samples" in capsys.readouterr().out
 
 
 def test_predictions_are_written_by_the_command_line(
@@ -227,6 +265,8 @@ def test_what_a_command_refuses_is_said_with_the_names_of_arguments(
 
 
 def test_only_a_run_can_be_loaded() -> None:
+    with pytest.raises(hpcbal.InputError, match="directory: got a int, allowed: the path of the output dir"):
+        hpcbal.load(3)  # type: ignore[arg-type]
     with pytest.raises(hpcbal.InputError, match="no such directory"):
         hpcbal.load("nowhere")
     with pytest.raises(hpcbal.InputError, match=r"x: File name too long; give another path$"):
