@@ -16,7 +16,8 @@ from hpcbal.data.dataset import Dataset, RawSample, RawSpec, check_dataset
 from hpcbal.data.datasets.map_style import MapStyle
 from hpcbal.data.foreign import is_foreign
 from hpcbal.data.labels import Relabelled, class_labels, class_names, difference, in_words
-from hpcbal.data.named import NamedArrays, NamedItems, WithNamedLabels, has_named_items, is_named_pair
+from hpcbal.data.named import NamedArrays, WithNamedLabels, is_named_pair
+from hpcbal.data.named_items import NamedItems, has_named_items
 from hpcbal.data.sizes import declared_sizes, declared_weights
 from hpcbal.data.spec import SampleSpec
 from hpcbal.errors import DataError, HpcbalError, UserCodeError

@@ -1,4 +1,4 @@
-"""Datasets of several named arrays and labels: as users declare them, of other libraries, or in memory."""
+"""Datasets of several named arrays and labels: as users declare them, or of arrays in memory."""
 
 from __future__ import annotations
 
@@ -9,12 +9,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hpcbal.data.dataset import Dataset, RawSample, UnusableSampleError, evenly, labels_in_one_place
-from hpcbal.data.foreign import inherited
-from hpcbal.data.items import Layout, arranged, label_of, layout_of, sample_of
-from hpcbal.data.spec import UNNAMED, LabelSpec, SampleSpec
+from hpcbal.data.dataset import Dataset, evenly, labels_in_one_place
+from hpcbal.data.items import content_of, digest_of
+from hpcbal.data.spec import LabelSpec, SampleSpec
 from hpcbal.errors import DataError
-from hpcbal.user_code import is_ctrl_c, summary
+
+_TRIED = 64
+"""Rows at most that enter the fingerprint of arrays."""
 
 
 def has_names(dataset: Dataset) -> bool:
@@ -61,7 +62,7 @@ class NamedArrays:
     Labels that are whole numbers in one axis are classes; others are numbers. One array, or one column of
     labels, may come without a name.
 
-    Attributes: as `Dataset` describes them.
+    Attributes: as `Dataset` describes them; `fingerprint` is a digest of shapes, types and some rows.
 
     Args:
         samples, labels: arrays, or what NumPy makes arrays of, by name.
@@ -85,6 +86,16 @@ class NamedArrays:
         self.sample_spec: Any = self._with_or_without(0, specs)
         self.label_spec: Any = self._with_or_without(1, of_labels)
         self.num_classes: Any = self._with_or_without(1, classes)
+        self.labels: NDArray[np.int64] | None = None
+        if isinstance(self.label_spec, LabelSpec) and self.label_spec.is_class:
+            self.labels = labels_in_one_place(self._labels[""]).astype(np.int64)
+        facts = (self._length, self.sample_spec, self.label_spec, self.num_classes)
+        tried = evenly(self._length, _TRIED)
+        self.fingerprint = digest_of(facts, self.labels, {n: content_of(self._row(n)) for n in tried})
+
+    def _row(self, number: int) -> list[NDArray[Any]]:
+        both = (*self._samples.values(), *self._labels.values())
+        return [np.asarray(each[number]) for each in both]
 
     def _with_or_without(self, place: int, by_name: Mapping[str, Any]) -> Any:
         return by_name if self._has_names[place] else next(iter(by_name.values()))
@@ -134,125 +145,3 @@ def _num_classes(labels: NDArray[Any]) -> int:
     if labels.ndim == 1 and labels.dtype.kind in "iu":
         return int(labels_in_one_place(labels).max(initial=0)) + 1
     return int(np.prod(labels.shape[1:], dtype=np.int64))
-
-
-_TRIED = 8
-"""Items at most that are read to find out shapes and types."""
-
-
-class NamedItems:
-    """Items `(sample, label)` of a dataset of map style, where one or both are mappings by name.
-
-    Arrays of one shape are images if they have three axes and the first is that of channels, as from
-    torchvision's ToTensor. Labels that are one whole number are classes; their number is in the object's
-    attribute `num_classes`: a number, or one for each label that is a class.
-
-    Attributes: as `Dataset` describes them.
-
-    Args:
-        items: has `len(items)` and `items[number]`.
-        shown: what names the dataset, for messages.
-
-    Raises:
-        DataError: if no item can be used, or numbers of classes are missing.
-    """
-
-    def __init__(self, items: Any, shown: str) -> None:
-        self._items = items
-        samples, labels = _first(items, shown)
-        self._is_named = isinstance(samples[0], Mapping), isinstance(labels[0], Mapping)
-        self._layouts: dict[str, Layout] = {}
-        specs: dict[str, SampleSpec | None] = {}
-        for name in _by_name(samples[0]):
-            specs[name] = self._spec(name, [_by_name(sample)[name] for sample in samples], shown)
-        of_labels, classes = {}, {}
-        known = inherited(items, "num_classes")
-        for name, value in _by_name(labels[0]).items():
-            array = label_of(value)
-            is_class = array.shape == () and array.dtype.kind == "i"
-            of_labels[name] = LabelSpec() if is_class else LabelSpec(array.shape, array.dtype.name)
-            number = known.get(name) if isinstance(known, Mapping) else known
-            if is_class and number is None:
-                which = f"the label {name}" if name else "the label"
-                raise DataError(
-                    f"{shown}: the dataset does not say how many classes {which} has, allowed: an attribute "
-                    f"num_classes, {'a mapping from labels to numbers' if name else 'a whole number'}"
-                )
-            classes[name] = number if is_class else int(np.prod(array.shape, dtype=np.int64))
-        self.sample_spec: Any = self._one_or_named(0, specs)
-        self.label_spec: Any = self._one_or_named(1, of_labels)
-        self.num_classes: Any = self._one_or_named(1, classes)
-
-    def _spec(self, name: str, values: list[Any], shown: str) -> SampleSpec | None:
-        arrays = [sample_of(value) for value in values]
-        if any(isinstance(array, bytes) for array in arrays):
-            return None
-        shapes = [array.shape for array in arrays if isinstance(array, np.ndarray)]
-        try:
-            self._layouts[name] = layout_of(shapes)
-        except UnusableSampleError:  # no image: it stays as it is
-            self._layouts[name] = "keep"
-        first = arranged(arrays[0], self._layouts[name])
-        assert isinstance(first, np.ndarray)
-        if len({*shapes}) > 1:
-            raise DataError(
-                f"{shown}: {name or 'samples'}: got arrays of the shapes {shapes[0]} and {shapes[-1]}, "
-                "allowed for samples of several named arrays: one shape; pad or resize them in the dataset"
-            )
-        return SampleSpec.of(first.shape, first.dtype.name)
-
-    def _one_or_named(self, place: int, by_name: Mapping[str, Any]) -> Any:
-        return by_name if self._is_named[place] else by_name[UNNAMED]
-
-    def __len__(self) -> int:
-        return len(self._items)
-
-    def read(self, sample_id: int) -> tuple[Any, Any]:
-        """The arrays of an item, images as (height, width, channels), and its labels."""
-        sample, label = self._items[sample_id]
-        arrays: dict[str, RawSample] = {
-            name: arranged(sample_of(value), self._layouts.get(name, "keep"))
-            for name, value in _by_name(sample).items()
-        }
-        labels: dict[str, NDArray[Any]] = {name: label_of(value) for name, value in _by_name(label).items()}
-        return self._one_or_named(0, arrays), self._one_or_named(1, labels)
-
-    def describe(self, sample_id: int) -> str:
-        """Return the number of the item."""
-        return f"item {sample_id}"
-
-
-def has_named_items(items: Any) -> bool:
-    """Whether the first item is a pair in which a sample or a label is a mapping by name."""
-    if isinstance(items, tuple | list | Mapping) or not hasattr(items, "__getitem__"):
-        return False
-    try:
-        item = items[0]
-    except Exception as error:  # a user's code may raise anything; it does so again when it is opened
-        if is_ctrl_c(error):
-            raise
-        return False
-    is_pair = isinstance(item, tuple | list) and len(item) == 2
-    return is_pair and any(isinstance(part, Mapping) for part in item)
-
-
-def _first(items: Any, shown: str) -> tuple[list[Any], list[Any]]:
-    """Samples and labels of a few items."""
-    found, why = [], ""
-    for number in evenly(len(items), _TRIED):
-        try:
-            sample, label = items[number]
-        except Exception as error:  # a user's code may raise anything
-            if is_ctrl_c(error):
-                raise
-            why = why or summary(error)
-            continue
-        found.append((sample, label))
-    if not found:
-        raise DataError(f"{shown}: none of the items that were tried can be read, the first: {why}")
-    samples, labels = zip(*found, strict=True)
-    return list(samples), list(labels)
-
-
-def _by_name(value: Any) -> Mapping[str, Any]:
-    return value if isinstance(value, Mapping) else {UNNAMED: value}
