@@ -129,7 +129,7 @@ def test_pulled_rows_come_to_their_places_when_a_server_has_more_blocks_than_a_f
         [1, 2, 3],
         [4, 5],
         mini_batch=20,
-        epochs=4,
+        epochs=2,
         num_executors=5,
         staleness=staleness,
         num_data_blocks=15,
@@ -142,7 +142,7 @@ def test_pulled_rows_come_to_their_places_when_a_server_has_more_blocks_than_a_f
     assert master.reconfigured
     assert master.manifest is not None
     tags = saved.tables(setup.job().layout, master.manifest.number)["tags"]
-    wanted = Tagged.TAG * np.arange(Tagged.NUM_ROWS)[:, np.newaxis] + 4 * 600
+    wanted = Tagged.TAG * np.arange(Tagged.NUM_ROWS)[:, np.newaxis] + 2 * 600
     np.testing.assert_array_equal(tags, np.repeat(wanted, 8, axis=1))
 
 
