@@ -6,7 +6,7 @@ No library is imported to find out: classes are known by their names, and facts 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -133,7 +133,7 @@ def known_labels(items: Any, label: Key) -> NDArray[np.int64] | None:
     """Return the class of each item, as far as the object keeps them in one place.
 
     Known are a `Pair`, PyTorch's `TensorDataset`, the column of a table or of a Hugging Face dataset, the
-    attributes `targets` and `labels`, and PyTorch's `Subset` of any of these.
+    attributes `targets` and `labels`, and PyTorch's `Subset` and `ConcatDataset` of any of these.
 
     Args:
         label: where an item has its label.
@@ -175,6 +175,9 @@ def _labels(items: Any, label: Key) -> Any:
         return items.select_columns([label]).with_format("numpy")[:][label]
     if _is_subset(items):
         return labels_in_one_place(_labels(items.dataset, label))[np.asarray(items.indices, np.int64)]
+    if parts := _parts(items):
+        found = [labels_in_one_place(_labels(part, label)).reshape(len(part), -1) for part in parts]
+        return np.concatenate(found)
     return getattr(items, "targets", getattr(items, "labels", None))
 
 
@@ -189,11 +192,23 @@ def known_class_names(items: Any, label: Key) -> tuple[str, ...] | None:
 
 
 def inherited(items: Any, *names: str) -> Any:
-    """Return the first of these attributes of an object, or of what it is a subset of; None without any."""
+    """Return the first of these attributes of an object, or of what it is a part or the sum of.
+
+    Returns: None without any, or if those that it is the sum of differ.
+    """
     for name in names:
         if (found := getattr(items, name, None)) is not None:
             return found
+    if parts := _parts(items):
+        of_parts = [inherited(part, *names) for part in parts]
+        return of_parts[0] if len({repr(each) for each in of_parts}) == 1 else None
     return inherited(items.dataset, *names) if _is_subset(items) else None
+
+
+def _parts(items: Any) -> Sequence[Any]:
+    """Return the datasets that one puts together, like PyTorch's `ConcatDataset`; empty for others."""
+    parts = getattr(items, "datasets", None)
+    return parts if isinstance(parts, list) and hasattr(items, "cumulative_sizes") else []
 
 
 def _is_subset(items: Any) -> bool:

@@ -16,7 +16,7 @@ import pytest
 import torch
 from numpy.typing import NDArray
 from PIL import Image
-from torch.utils.data import DataLoader, IterableDataset, Subset, TensorDataset
+from torch.utils.data import ConcatDataset, DataLoader, IterableDataset, Subset, TensorDataset
 
 from hpcbal.config import load_config
 from hpcbal.data import BadSample, LabelSpec, PreprocessedSamples, SampleSpec, map_style, open_source
@@ -197,10 +197,19 @@ def test_labels_are_known_without_reading_all_items() -> None:
     tensors = TensorDataset(torch.from_numpy(IMAGES), torch.from_numpy(LABELS))
     half = Subset(tensors, range(0, 40, 2))
     nested = Subset(half, [3, 1])
-    for given, expected in ((tensors, LABELS), (half, LABELS[::2]), (nested, [2, 2])):
+    both = ConcatDataset([nested, half])
+    for given, expected in (
+        (tensors, LABELS),
+        (half, LABELS[::2]),
+        (nested, [2, 2]),
+        (both, [2, 2, *LABELS[::2]]),
+    ):
         found = map_style(given)
         assert found.labels is not None
         assert (found.labels.tolist(), found.num_classes) == (list(expected), max(expected) + 1)
+    unknown = Items(lambda number: (IMAGES[number], number % 4), classes=["a", "b", "c", "d"])
+    assert map_style(ConcatDataset([tensors, unknown]), num_classes=4).labels is None
+    assert map_style(ConcatDataset([unknown, unknown])).num_classes == 4
     whole = Items(lambda number: (IMAGES[number], number % 4), targets=torch.from_numpy(LABELS))
     assert map_style(whole).num_classes == 4
     swapped = Items(lambda number: (IMAGES[number], 3 - number % 4), targets=LABELS, num_classes=4)
@@ -446,7 +455,7 @@ def test_members_of_our_own_datasets_count_too() -> None:
     source = PreprocessedSamples(map_style(given), [], 0, 0.3)
     assert source.validation_ids.tolist() == [3, 5]
     np.testing.assert_array_equal(source.sizes, weights)
-    np.testing.assert_allclose(source.sample_weights, weights, rtol=1e-6)
+    np.testing.assert_array_equal(source.sample_weights, weights)  # float64, for training in float64
 
 
 def test_preprocessing_sees_images_with_the_channels_last() -> None:
