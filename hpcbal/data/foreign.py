@@ -70,6 +70,11 @@ def as_items(given: Any, shown: str) -> Any:
             f"{shown}: got a {name}, allowed: the dataset in it, its attribute 'dataset'; hpcbal makes the "
             "batches itself"
         )
+    if "PyDataset" in bases:
+        raise DataError(
+            f"{shown}: got {name}, a PyDataset of Keras, whose items are batches, allowed: a dataset whose "
+            "items are one sample and its label; hpcbal makes the batches itself"
+        )
     if isinstance(given, Mapping):
         keys = ", ".join(map(str, given))
         raise DataError(
