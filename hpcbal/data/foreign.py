@@ -15,14 +15,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-<<<<<<< HEAD
-from hpcbal.data.dataset import UnusableSampleError, check_length, labels_in_one_place
-from hpcbal.data.items import Key, numbers, stacked
-=======
 from hpcbal.data.dataset import UnusableSampleError, check_length, labels_as_array
-from hpcbal.data.items import Key
-from hpcbal.data.tables import Table, by_place, is_table
->>>>>>> main
+from hpcbal.data.items import Key, numbers, stacked
 from hpcbal.errors import DataError
 
 

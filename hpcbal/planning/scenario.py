@@ -129,7 +129,7 @@ def _costs_of_run(output: Path) -> Costs | None:
     """Costs that the run in this directory measured; most plans are made before the first run."""
     if not output.is_dir():
         return None
-    from hpcbal.simulator.costs import measured_costs
+    from hpcbal.simulator.measured_costs import measured_costs
     from hpcbal.telemetry import RunDirectory, read_ledger
 
     ledger = RunDirectory(output).ledger
