@@ -41,13 +41,16 @@ class Child:
         words: the command line without the program's name.
         directory: the output directory that it is about, for messages.
         has_answer: whether its standard output is an answer, and only the rest is to be shown.
+        keeps: descriptors of files that it keeps open until it ends.
 
     Raises:
         InputError: if a launcher has started this process, as a rank.
         OutputError: if no temporary file can be made.
     """
 
-    def __init__(self, words: Sequence[str], directory: Path, *, has_answer: bool = False) -> None:
+    def __init__(
+        self, words: Sequence[str], directory: Path, *, has_answer: bool = False, keeps: Sequence[int] = ()
+    ) -> None:
         refuse_rank(words[0])
         self._directory, self._verb = directory, words[0]
         self._root = os.path.realpath(directory)  # also if the script changes the current directory
@@ -69,6 +72,7 @@ class Child:
                 stdout=self._answer,
                 stderr=self._output,
                 env=_environment(),
+                pass_fds=keeps,
                 start_new_session=True,
             )
         _running.add(self)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import json
 import math
 import os
@@ -27,7 +29,7 @@ from hpcbal.api.verbs import (
 )
 from hpcbal.cli.main import parsed
 from hpcbal.cli.options import Answer
-from hpcbal.errors import ExitCode, InputError, RunFailed, RunRefused
+from hpcbal.errors import ExitCode, InputError, OutputError, RunFailed, RunRefused
 from hpcbal.telemetry.files.run_directory import RunDirectory
 
 if TYPE_CHECKING:
@@ -85,18 +87,29 @@ def run(
     request = request_of(args, resume=resume, retry_failed=retry_failed)
     directory = output_of(request, loaded)
     refuse_second(directory.root)
+    held = []
     if isinstance(args.config, GivenConfig):
-        _keep(args.config, directory, loaded, request)
+        held = [_keep(args.config, directory, loaded, request)]
         args.config = directory.given
     started = _Started(loaded.kind, loaded.name, time.time())
-    return Run(directory.root, Child(["run", path_word(args.config), *words], directory.root), started)
+    try:
+        child = Child(["run", path_word(args.config), *words], directory.root, keeps=held)
+    finally:
+        for descriptor in held:
+            os.close(descriptor)
+    return Run(directory.root, child, started)
 
 
-def _keep(given: GivenConfig, directory: RunDirectory, config: AnyConfig, request: RunRequest) -> None:
+def _keep(given: GivenConfig, directory: RunDirectory, config: AnyConfig, request: RunRequest) -> int:
     """Write a configuration into the directory, unless the start would be refused: another one needs it.
 
+    A start reads the file seconds later, when it has no lock of the directory yet.
+
+    Returns:
+        A descriptor that keeps others from replacing the file as long as a process has it.
+
     Raises:
-        OutputError: see `claim_output`.
+        OutputError: see `claim_output`; also if another start has not ended.
     """
     from hpcbal.config import resolved_yaml
     from hpcbal.kinds import KINDS
@@ -107,7 +120,30 @@ def _keep(given: GivenConfig, directory: RunDirectory, config: AnyConfig, reques
     resolved = resolved_yaml(kind.runs.requested(request, config))
     _, lock = claim_output(directory.root, resolved, request.resume, kind.jobs)
     with lock:
+        _refuse_replacing(directory.given)
         write_atomic(directory.given, given.text_with(config.name), durable=True)
+        descriptor = os.open(directory.given, os.O_RDONLY)
+        with contextlib.suppress(OSError):  # this file system has no locks
+            fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    return descriptor
+
+
+def _refuse_replacing(given: Path) -> None:
+    """Refuse to replace a configuration that a start reads.
+
+    Raises:
+        OutputError: if one does.
+    """
+    with contextlib.suppress(FileNotFoundError), open(given, "r+b") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise OutputError(
+                f"{given.parent}: another process has started a run here that goes on; wait for it, stop it, "
+                "or choose another directory with output"
+            ) from error
+        except OSError:  # this file system has no locks
+            return
 
 
 @naming_arguments()

@@ -82,15 +82,6 @@ def test_an_ensemble_that_was_stopped_and_resumed_counts_once(
     assert len(lines_of(history)) == 9
 
 
-def test_a_directory_that_cannot_be_written_does_not_affect_the_run(lab: Any, tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("", encoding="utf-8")
-    lab.configure(data={"dataset": "toys:points"}, slots={"per_node": 1})
-    done = lab.run(HPCBAL_CALIBRATION=str(tmp_path / "file" / "runs.jsonl"))
-    assert done.code == 0, done
-    assert "later plans do not learn what this run took" in done.err
-    assert lab.events("run-finished")[-1].whole.predicted_s > 0.0
-
-
 @pytest.mark.parametrize("kind", ["paramserver", "jobs"])
 def test_jobs_on_parameter_servers_note_what_their_file_predicts(
     lab: Any, plan_of: Plan, tmp_path: Path, kind: str

@@ -1,4 +1,7 @@
-"""Shards train as a folder of the same images does: with a cache, in parts, and with broken images."""
+"""Shards train as a folder of the same images does: with a cache, in parts, and with broken images.
+
+Damaged shards are refused in tests/unit/data; test_run_refusals.py shows how a run ends then.
+"""
 
 from __future__ import annotations
 
@@ -142,21 +145,3 @@ def test_shards_train_as_a_folder_does(data, same_outcome, access, sections, nam
         last = data.events("run-finished")[-1]
         num_decoded = last.num_preprocessed - last.num_from_cache
         assert NUM_SAMPLES - BROKEN <= num_decoded <= 1.1 * NUM_SAMPLES  # both preprocessors may decode one
-
-
-def test_damaged_shards_are_refused_in_one_sentence(data):
-    """tests/unit/data shows what is said about each format."""
-    name = "tar_shards"
-    (first,) = (data.folder / "images" / name).glob("train-0*")
-    whole = first.read_bytes()
-    first.write_bytes(whole[: len(whole) // 2])
-    data.configure(
-        data={"dataset": f"hpcbal.data:{name}", "args": {"path": f"images/{name}"}},
-        preprocessing=PREPROCESSING,
-        slots={"per_node": 1},
-    )
-    done = data.run()
-    assert done.code == 2, done
-    assert "Traceback" not in done.err, done
-    (sentence,) = [line for line in done.err.splitlines() if name in line]
-    assert str(first.relative_to(data.folder)) in sentence

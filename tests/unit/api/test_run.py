@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, ClassVar
@@ -23,6 +24,7 @@ from hpcbal.api import run as run_module
 from hpcbal.api.child import Child
 from hpcbal.config import load_config
 from hpcbal.config.source.given import GivenConfig
+from hpcbal.errors import OutputError
 from hpcbal.telemetry import ResultRow, RunLock, write_results, write_status
 from hpcbal.telemetry.files.atomic_file import to_jsonable
 from hpcbal.telemetry.resources.processes import identity_of
@@ -46,10 +48,15 @@ class FakeChild:
 
     lines: ClassVar[list[list[str]]] = []
     code: int | None = None
+    is_slow = False
 
-    def __init__(self, words: list[str], directory: Path, *, has_answer: bool = False) -> None:
+    def __init__(
+        self, words: list[str], directory: Path, *, has_answer: bool = False, keeps: Sequence[int] = ()
+    ) -> None:
         self.lines.append(words)
         self.has_answer = has_answer
+        if self.is_slow:
+            self.keeps = [os.dup(descriptor) for descriptor in keeps]  # as a process inherits them
 
 
 @pytest.fixture(autouse=True)
@@ -149,6 +156,23 @@ def test_a_dict_that_would_be_refused_replaces_none() -> None:
         hpcbal.run(other, output="out")
     assert Path("out/given.yaml").read_bytes() == kept
     assert not Path("out/run.lock").exists()
+
+
+def test_a_dict_that_another_start_reads_is_not_replaced(
+    started: list[list[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(FakeChild, "is_slow", True)
+    first = hpcbal.run(VALUES, output="out")
+    text = Path("out/given.yaml").read_text(encoding="utf-8")
+    other = {**VALUES, "seed": 7}
+    with pytest.raises(OutputError, match=r"^out: another process has started a run here that goes on; wait"):
+        hpcbal.run(other, output="out")
+    assert Path("out/given.yaml").read_text(encoding="utf-8") == text
+    for descriptor in first._child.keeps:  # type: ignore[union-attr]
+        os.close(descriptor)
+    hpcbal.run(other, output="out")
+    assert "seed: 7" in Path("out/given.yaml").read_text(encoding="utf-8")
+    assert len(started) == 2
 
 
 def test_a_rank_touches_no_directory(monkeypatch: pytest.MonkeyPatch) -> None:
