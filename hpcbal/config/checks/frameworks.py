@@ -147,7 +147,7 @@ def framework_warnings(config: EnsembleConfig, root: YamlNode) -> list[str]:
 
 
 def _known_names(module: ast.AST | None) -> dict[str, ast.AST | str]:
-    """What the names of a module stand for: the import path of an import, or a function or class of it."""
+    """By name of a module, the import path of an import, or a function or class of the module."""
     known: dict[str, ast.AST | str] = {}
     for part in module.body if isinstance(module, ast.Module) else ():
         if isinstance(part, ast.Import):
