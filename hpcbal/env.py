@@ -160,6 +160,7 @@ VARIABLES: Mapping[str, str] = {
     "HOROVOD_DYNAMIC_PROCESS_SETS": "always 1: trainer groups are formed and dissolved during a run",
     "OMPI_MCA_osc": "^ucx for ranks that hpcbal starts: Open MPI 5's wheel prints errors otherwise",
     "OMPI_MCA_btl": "^ofi for ranks that hpcbal starts: btl/ofi sleeps a second if it finds no network",
+    "UCX_DEBUG_SIGNO": "0 unless set: UCX would take HUP, which asks a rank to stop",
     "PRTE_MCA_prte_tmpdir_base": "for ranks that hpcbal starts: directory for mpirun's files, one per start",
     "OMPI_MCA_orte_tmpdir_base": "the same for Open MPI 4",
     "OMPI_MCA_rmaps_base_oversubscribe": "1 for ranks that hpcbal starts on one machine",

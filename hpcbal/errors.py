@@ -49,6 +49,10 @@ def refusing_paths() -> Iterator[None]:
     """
     try:
         yield
+    except ValueError as error:
+        if "embedded null" not in str(error):
+            raise
+        raise InputError("got a path with a NUL character, allowed: any other; give another path") from error
     except OSError as error:
         if error.errno not in (errno.ENAMETOOLONG, errno.EACCES) or not error.filename:
             raise

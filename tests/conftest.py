@@ -56,7 +56,7 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # Other tests run on the same cores, so an example may take any time; pytest-timeout ends those that hang.
 # Each run of the suite draws other examples.
-hypothesis.settings.register_profile("hpcbal", deadline=None, max_examples=30)
+hypothesis.settings.register_profile("hpcbal", deadline=None, max_examples=20)
 hypothesis.settings.load_profile("hpcbal")
 
 

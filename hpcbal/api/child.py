@@ -40,13 +40,17 @@ class Child:
     Args:
         words: the command line without the program's name.
         directory: the output directory that it is about, for messages.
+        has_answer: whether its standard output is an answer, and only the rest is to be shown.
+        keeps: descriptors of files that it keeps open until it ends.
 
     Raises:
         InputError: if a launcher has started this process, as a rank.
         OutputError: if no temporary file can be made.
     """
 
-    def __init__(self, words: Sequence[str], directory: Path) -> None:
+    def __init__(
+        self, words: Sequence[str], directory: Path, *, has_answer: bool = False, keeps: Sequence[int] = ()
+    ) -> None:
         refuse_rank(words[0])
         self._directory, self._verb = directory, words[0]
         self._root = os.path.realpath(directory)  # also if the script changes the current directory
@@ -54,18 +58,21 @@ class Child:
         self._read_to, self._decoder = 0, codecs.getincrementaldecoder("utf-8")("replace")
         try:
             self._output = tempfile.TemporaryFile()  # noqa: SIM115 - for as long as this object lives
+            self._answer = tempfile.TemporaryFile() if has_answer else self._output  # noqa: SIM115
         except OSError as error:
             raise OutputError(
                 f"cannot create a temporary file: {error}; set TMPDIR to a writable folder"
             ) from error
-        weakref.finalize(self, self._output.close).atexit = False
+        for file in {self._output, self._answer}:
+            weakref.finalize(self, file.close).atexit = False
         with shielding(STOP_SIGNALS):
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "hpcbal", *words],
                 stdin=subprocess.DEVNULL,
-                stdout=self._output,
-                stderr=subprocess.STDOUT,
+                stdout=self._answer,
+                stderr=self._output,
                 env=_environment(),
+                pass_fds=keeps,
                 start_new_session=True,
             )
         _running.add(self)
@@ -163,6 +170,10 @@ class Child:
         start = max(0, size - _MOST_KEPT_BYTES)
         text = os.pread(self._output.fileno(), size - start, start).decode("utf-8", "replace")
         return "\n".join(text.splitlines()[-_MOST_KEPT_LINES:])
+
+    def answer(self) -> str:
+        """Return what it has printed on its standard output."""
+        return os.pread(self._answer.fileno(), os.fstat(self._answer.fileno()).st_size, 0).decode()
 
     def _show(self, *, is_last: bool) -> None:
         """Print what it has printed since the last call."""

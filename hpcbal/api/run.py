@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import json
 import math
 import os
@@ -27,7 +29,7 @@ from hpcbal.api.verbs import (
 )
 from hpcbal.cli.main import parsed
 from hpcbal.cli.options import Answer
-from hpcbal.errors import ExitCode, InputError, RunFailed, RunRefused
+from hpcbal.errors import ExitCode, InputError, OutputError, RunFailed, RunRefused
 from hpcbal.telemetry.files.run_directory import RunDirectory
 
 if TYPE_CHECKING:
@@ -37,6 +39,7 @@ if TYPE_CHECKING:
     from hpcbal.runtime.handoff.launch_dir import RunRequest
 
 _LOOK_S = 1.0
+_EVALUATED = (ExitCode.DONE, ExitCode.FAILED_DNNS)
 Weights = Literal["best", "last"]
 
 
@@ -84,18 +87,29 @@ def run(
     request = request_of(args, resume=resume, retry_failed=retry_failed)
     directory = output_of(request, loaded)
     refuse_second(directory.root)
+    held = []
     if isinstance(args.config, GivenConfig):
-        _keep(args.config, directory, loaded, request)
+        held = [_keep(args.config, directory, loaded, request)]
         args.config = directory.given
     started = _Started(loaded.kind, loaded.name, time.time())
-    return Run(directory.root, Child(["run", path_word(args.config), *words], directory.root), started)
+    try:
+        child = Child(["run", path_word(args.config), *words], directory.root, keeps=held)
+    finally:
+        for descriptor in held:
+            os.close(descriptor)
+    return Run(directory.root, child, started)
 
 
-def _keep(given: GivenConfig, directory: RunDirectory, config: AnyConfig, request: RunRequest) -> None:
+def _keep(given: GivenConfig, directory: RunDirectory, config: AnyConfig, request: RunRequest) -> int:
     """Write a configuration into the directory, unless the start would be refused: another one needs it.
 
+    A start reads the file seconds later, when it has no lock of the directory yet.
+
+    Returns:
+        A descriptor that keeps others from replacing the file as long as a process has it.
+
     Raises:
-        OutputError: see `claim_output`.
+        OutputError: see `claim_output`; also if another start has not ended.
     """
     from hpcbal.config import resolved_yaml
     from hpcbal.kinds import KINDS
@@ -106,7 +120,30 @@ def _keep(given: GivenConfig, directory: RunDirectory, config: AnyConfig, reques
     resolved = resolved_yaml(kind.runs.requested(request, config))
     _, lock = claim_output(directory.root, resolved, request.resume, kind.jobs)
     with lock:
+        _refuse_replacing(directory.given)
         write_atomic(directory.given, given.text_with(config.name), durable=True)
+        descriptor = os.open(directory.given, os.O_RDONLY)
+        with contextlib.suppress(OSError):  # this file system has no locks
+            fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    return descriptor
+
+
+def _refuse_replacing(given: Path) -> None:
+    """Refuse to replace a configuration that a start reads.
+
+    Raises:
+        OutputError: if one does.
+    """
+    with contextlib.suppress(FileNotFoundError), open(given, "r+b") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise OutputError(
+                f"{given.parent}: another process has started a run here that goes on; wait for it, stop it, "
+                "or choose another directory with output"
+            ) from error
+        except OSError:  # this file system has no locks
+            return
 
 
 @naming_arguments()
@@ -116,6 +153,10 @@ def load(directory: str | os.PathLike[str]) -> Run:
     Raises:
         InputError: if there is none.
     """
+    if not isinstance(directory, str | os.PathLike):
+        raise InputError(
+            f"directory: got a {type(directory).__name__}, allowed: the path of the output directory of a run"
+        )
     files = RunDirectory(Path(directory))
     files.check_exists()
     if not (files.config.is_file() or files.status.exists()):
@@ -329,16 +370,22 @@ class Run:
             RunFailed: if it did not end well.
             KeyboardInterrupt: after its end, if there was a Ctrl-C.
         """
-        from hpcbal.telemetry.files.atomic_file import to_jsonable
-        from hpcbal.telemetry.views.evaluation import read_evaluation, render_evaluation
+        from hpcbal.telemetry.views.evaluation import evaluation_of, render_evaluation
 
-        self._evaluate(
-            show, data=_path(data), data_args=_json(data_args, "evaluate"), dnns=_names(dnns), weights=weights
+        words = options(
+            data=_path(data),
+            data_args=_json(data_args, "evaluate"),
+            dnns=_names(dnns),
+            weights=weights,
+            json=True,  # another evaluation may replace the file in its directory at the same time
         )
-        found = read_evaluation(self._files.evaluation)
-        if found is None:
-            raise InputError(f"{self._files.evaluation}: was removed")
-        return Answer(to_jsonable(found), lambda: render_evaluation(found).splitlines())
+        words = ["evaluate", path_word(self._files.root), *words]
+        plain = _last_json(self._do(words, show, _EVALUATED, has_answer=True))
+        found = evaluation_of(plain)
+        answer = Answer(plain, lambda: render_evaluation(found).splitlines())
+        if show:
+            print(answer, flush=True)
+        return answer
 
     @naming_arguments()
     def predictions(
@@ -371,8 +418,7 @@ class Run:
         Raises:
             ConfigError, RunRefused, RunFailed, KeyboardInterrupt: as `evaluate`.
         """
-        self._evaluate(
-            show,
+        words = options(
             data=_path(data),
             data_args=_json(data_args, "predictions"),
             to=to,
@@ -382,11 +428,8 @@ class Run:
             no_labels=no_labels,
             force=force,
         )
+        self._do(["evaluate", path_word(self._files.root), *words], show, _EVALUATED)
         return Path(to)
-
-    def _evaluate(self, show: bool, **given: Any) -> None:
-        words = ["evaluate", path_word(self._files.root), *options(**given)]
-        self._do(words, show, (ExitCode.DONE, ExitCode.FAILED_DNNS))
 
     @naming_arguments()
     def export(
@@ -421,12 +464,13 @@ class Run:
         self._do([*words, *more], False, (ExitCode.DONE,))
         return Path(to)
 
-    def _do(self, words: list[str], show: bool, allowed: Sequence[int]) -> None:
-        """Do a verb in a process of its own, and wait for it."""
+    def _do(self, words: list[str], show: bool, allowed: Sequence[int], *, has_answer: bool = False) -> str:
+        """Do a verb in a process of its own, wait for it, and return its answer; see `Child`."""
         parsed(words)  # wrong options are told at once
-        child = Child(words, self.directory)
+        child = Child(words, self.directory, has_answer=has_answer)
         try:
             child.check(child.wait(show=show), allowed)
+            return child.answer() if has_answer else ""
         except RunRefused as error:
             said = of_python(error.output)
             raise RunRefused(error.command, error.code, error.directory, said) from None
@@ -474,6 +518,11 @@ def _path(data: object) -> str | None:
             "this process: ensemble().predict takes arrays"
         )
     return data if data is None else os.fspath(data)
+
+
+def _last_json(text: str) -> Any:
+    """Return the mapping that was printed last; code of models may have printed before it."""
+    return json.JSONDecoder().raw_decode(text, max(0, text.rfind("\n{\n") + 1))[0]
 
 
 def _json(arguments: Mapping[str, Any] | None, verb: str) -> str | None:

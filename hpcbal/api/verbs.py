@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, TypeAlias
 
 from hpcbal.cli.main import parsed
-from hpcbal.errors import DataError, HpcbalWarning, InputError, refusing_paths
+from hpcbal.errors import DataError, HpcbalWarning, InputError, OutputError, refusing_paths
 
 ConfigLike: TypeAlias = str | os.PathLike[str] | Mapping[str, Any]
 """The path of a YAML file, or its keys as values."""
@@ -46,9 +46,15 @@ def changes(given: Mapping[str, Any] | None) -> list[str]:
 
     Raises:
         ConfigError: if YAML cannot express a value.
+        InputError: if it is no mapping.
     """
     from hpcbal.config.source.given import overrides_of
 
+    if given is not None and not isinstance(given, Mapping):
+        raise InputError(
+            f"set: got a {type(given).__name__}, allowed: a dict of values by dotted key, such as "
+            '{"defaults.batch_size": 64}'
+        )
     return [f"--set={text}" for text in overrides_of(given or {})]
 
 
@@ -94,12 +100,12 @@ def naming_arguments() -> Iterator[None]:
             yield
     except InputError as error:
         text = of_python(str(error))
-        if text == str(error) or type(error) not in (InputError, DataError):
+        if text == str(error) or type(error) not in (InputError, DataError, OutputError):
             raise
         raise type(error)(text).with_traceback(error.__traceback__) from error.__cause__
 
 
-_OPTION = re.compile(r"'hpcbal [^']*'|(?:\bargument )?(?<![\w-])--([a-z][a-z-]*)")
+_OPTION = re.compile(r"'hpcbal [^']*'|(?:\bargument )?(?<![\w-])--([a-z][a-z-]*)(?:/-[a-z]\b)?")
 
 
 def of_python(text: str) -> str:

@@ -29,14 +29,16 @@ def run(args: argparse.Namespace) -> int:
     """Print the tables, or JSON; write the page."""
     from hpcbal.report.comparing.reading import read_comparison
     from hpcbal.report.comparing.text import render_comparison
-    from hpcbal.telemetry.files.atomic_file import to_jsonable
+    from hpcbal.telemetry.files.atomic_file import check_own, to_jsonable
 
+    if args.html is not None:
+        from hpcbal.report.page.page import START_OF_PAGE, write_comparison_page
+
+        check_own(args.html, START_OF_PAGE, "page")
     comparison = read_comparison(args.directories, args.metric)
     for problem in comparison.problems:
         print_warning(problem)
     if args.html is not None:
-        from hpcbal.report.page.page import write_comparison_page
-
         write_comparison_page(comparison, args.html)
     if args.json:
         print_json(to_jsonable(comparison))

@@ -17,6 +17,8 @@ LINKS = ("shared", "in-turn")
 _COUNTS = re.compile(r"([0-9]+)(?:\s*-\s*([0-9]+))?", re.ASCII)
 _RATE = re.compile(r"(\d+(?:\.\d+)?)\s*([kMGT]?)(bps|bit/s|B/s)", re.ASCII)
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kKMG]?)(i?)B", re.ASCII)
+_TIMELINE, _CALIBRATION = b"\x1f\x8b", b'{\n  "s_per_byte"'
+"""How the files begin that are written: gzip, and JSON."""
 _POWERS = {"": 0, "k": 1, "K": 1, "M": 2, "G": 3, "T": 4}
 
 
@@ -154,10 +156,18 @@ def run(args: argparse.Namespace) -> int:
     from hpcbal.cli.forecasting.inputs import read_inputs
     from hpcbal.cli.forecasting.text import forecast_all, render, to_dict
     from hpcbal.errors import InputError, PolicyError
+    from hpcbal.telemetry.files.atomic_file import check_own
 
     for file in (args.timeline, args.page):
         if file is not None and not file.parent.is_dir():
             raise InputError(f"{file}: there is no directory {file.parent}; make it, or choose another place")
+    if args.timeline is not None:
+        check_own(args.timeline, _TIMELINE, "timeline")
+    if args.page is not None:
+        from hpcbal.cli.forecasting.page import write_forecast_page
+        from hpcbal.report.page.page import START_OF_PAGE
+
+        check_own(args.page, START_OF_PAGE, "page")
     if args.prices is not None and args.wanted is None:
         raise InputError("--prices: works with --wanted only; say how many samples per second are wanted")
     try:
@@ -171,8 +181,6 @@ def run(args: argparse.Namespace) -> int:
         write_timeline(inputs, max(args.workers), args.timeline)
         say(f"hpcbal: wrote {args.timeline}")
     if args.page is not None:
-        from hpcbal.cli.forecasting.page import write_forecast_page
-
         write_forecast_page(forecast, args.page)
         say(f"hpcbal: wrote {args.page}")
     if args.json:
@@ -188,10 +196,11 @@ def _calibrate(args: argparse.Namespace) -> int:
 
     from hpcbal.errors import InputError
     from hpcbal.forecast.overhead import calibrate
-    from hpcbal.telemetry.files.atomic_file import write_atomic
+    from hpcbal.telemetry.files.atomic_file import check_own, write_atomic
 
     if args.config is not None or args.traces or args.page is not None or args.timeline is not None:
         raise InputError("--calibrate: works alone; give its file with --parsing to a forecast")
+    check_own(args.calibrate, _CALIBRATION, "calibration")
     found = calibrate(time.perf_counter)
     record = {"s_per_byte": found.s_per_byte, "s_per_transfer": found.s_per_transfer}
     write_atomic(args.calibrate, json.dumps(record, indent=2) + "\n")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import stat
 import sys
 import time
 from contextlib import suppress
@@ -108,6 +109,7 @@ def _check_start(most_restarts: int | None, mark: Path | None, job: str | None, 
     if reason:
         say(reason)
         return int(ExitCode.RUN_AGAIN)
+    _note_log()
     if mark is not None and job:
         from hpcbal.cli.submitting.noting import note_started
 
@@ -173,8 +175,41 @@ def _story() -> str:
     return ""
 
 
+def _note_log() -> None:
+    """Note how long the job's log is, in front of the start that follows others of this job."""
+    from hpcbal.cluster.job_end import LOG
+    from hpcbal.runtime.handoff.end_file import note_end
+
+    length = _log_length()
+    if length is not None and _story():
+        note_end(f"{LOG}{length}")
+
+
+MOST_LOG_BYTES = 1 << 20
+"""Of the end of a job's log, in which its launcher names a node that it has lost."""
+
+
+def _log_length() -> int | None:
+    """Return the length of the job's log, which is this program's stderr, in bytes; None: it is no file."""
+    with suppress(OSError):
+        found = os.fstat(2)
+        return found.st_size if stat.S_ISREG(found.st_mode) else None
+    return None
+
+
+def _log_since(start: int) -> str:
+    """Return what the job's log has from a byte on, `MOST_LOG_BYTES` at most; empty if it cannot be read."""
+    length = _log_length()
+    if length is None:
+        return ""
+    with suppress(OSError), open("/proc/self/fd/2", "rb") as file:
+        file.seek(max(0 if start > length else start, length - MOST_LOG_BYTES))
+        return file.read(MOST_LOG_BYTES).decode(errors="replace")
+    return ""
+
+
 def _show_end(status: int, most_restarts: int | None, mark: Path | None) -> int:
-    from hpcbal.cluster.job_end import what_follows
+    from hpcbal.cluster.job_end import log_before, what_follows
     from hpcbal.processes import say
 
     restarts = env.read("SLURM_RESTART_COUNT") or ""
@@ -184,6 +219,7 @@ def _show_end(status: int, most_restarts: int | None, mark: Path | None) -> int:
         most_restarts,
         num_restarts=int(restarts) if restarts.isdecimal() else 0,
         is_cancelled=mark is not None and mark.exists(),
+        log=_log_since(log_before(_story())),
     )
     for sentence in follows.sentences:
         say(sentence)

@@ -87,9 +87,12 @@ class Made:
 def write(args: argparse.Namespace, warn: Callable[[str], None]) -> Made:
     """Make the page and the plots."""
     from hpcbal.report import write_page, write_plots
-    from hpcbal.report.page.page import plots_beside
+    from hpcbal.report.page.page import START_OF_PAGE, plots_beside
+    from hpcbal.telemetry.files.atomic_file import check_own
     from hpcbal.telemetry.files.run_directory import RunDirectory
 
+    if args.output is not None:
+        check_own(args.output, START_OF_PAGE, "page")
     data = _read(args, warn)
     page = args.output or RunDirectory(args.directory).report
     write_page(data, page)

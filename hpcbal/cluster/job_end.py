@@ -6,6 +6,7 @@ what they know (`runtime.handoff.end_file`).
 
 from __future__ import annotations
 
+import re
 import signal
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -26,6 +27,15 @@ PROGRESS = "progress"
 
 LOST = "lost: "
 """Begins the line that says which rank was lost."""
+
+NODES, SEEN = "nodes: ", "seen: "
+"""Begin the line with the hosts of all nodes, and one for each host on which a rank has seen another die."""
+
+LOG = "log: "
+"""Begins the line with the length of the job's log, in bytes, before the start that follows."""
+
+_LOST_NODE = re.compile(r"Remote daemon *: .* on node (\S+)|srun: error: Node failure on (\S+)")
+"""How Open MPI and Slurm name a node that was lost."""
 
 
 def ends_job(line: str) -> bool:
@@ -74,7 +84,31 @@ class JobEnd:
     sentence: str = ""
 
 
-def end_of_start(noted: Sequence[str], status: int) -> JobEnd:
+def log_before(story: str) -> int:
+    """Return how long the job's log was before the last start, in bytes; 0: not known."""
+    lengths = [line.removeprefix(LOG) for line in story.splitlines() if line.startswith(LOG)]
+    return int(lengths[-1]) if lengths and lengths[-1].isdecimal() else 0
+
+
+def lost_node(noted: Sequence[str], log: str) -> str:
+    """Return a sentence about the node that was lost; empty if nothing is known, or there is one node only.
+
+    Args:
+        noted: the lines of the start.
+        log: what the job's log has of it.
+    """
+    named = list(dict.fromkeys(first or second for first, second in _LOST_NODE.findall(log)))
+    if named:
+        return f"node {', '.join(named)} was lost, as the launcher says above"
+    nodes = [host for line in noted if line.startswith(NODES) for host in line.removeprefix(NODES).split()]
+    seen = {line.removeprefix(SEEN) for line in noted if line.startswith(SEEN)}
+    silent = [host for host in nodes if host not in seen]
+    if seen and silent:
+        return f"perhaps node {', '.join(silent)} was lost: no rank there has noted this end"
+    return ""
+
+
+def end_of_start(noted: Sequence[str], status: int, log: str = "") -> JobEnd:
     """Return how a start has ended, by what rank 0 has noted; it outweighs the code of the launcher.
 
     mpirun also ends with 0 when it has lost a node, and with the code of a process that a model has ended.
@@ -82,12 +116,15 @@ def end_of_start(noted: Sequence[str], status: int) -> JobEnd:
     Args:
         noted: the lines of the start.
         status: code of the launcher.
+        log: what the job's log has of the start.
     """
     end = next(filter(ends_job, noted), "")
     if end.isdecimal():
         return JobEnd(int(end))
+    node = lost_node(noted, log)
     if end:
-        return JobEnd(ExitCode.INTERNAL_ERROR, is_lost=True, sentence=end.removeprefix(LOST))
+        told = end.removeprefix(LOST)
+        return JobEnd(ExitCode.INTERNAL_ERROR, is_lost=True, sentence=f"{told}; {node}" if node else told)
     if noted and status == ExitCode.RUN_AGAIN:
         return JobEnd(
             ExitCode.INTERNAL_ERROR,
@@ -100,10 +137,16 @@ def end_of_start(noted: Sequence[str], status: int) -> JobEnd:
         return JobEnd(
             ExitCode.INTERNAL_ERROR,
             is_lost=by_signal or bool(noted),
-            sentence=f"the launcher has ended with {status}, but the run has recorded no end: a node, a rank "
-            "or the launcher was lost; its messages above name a node that was lost",
+            sentence=f"the launcher has ended with {status}, but the run has recorded no end: "
+            + (node or f"a node{_of_nodes(noted)}, a rank or the launcher was lost; see its messages above"),
         )
     return JobEnd(status)
+
+
+def _of_nodes(noted: Sequence[str]) -> str:
+    """The nodes of a start, for a sentence; empty if they are not known."""
+    nodes = [line.removeprefix(NODES) for line in noted if line.startswith(NODES)]
+    return f" (of {', '.join(nodes[0].split())})" if nodes else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +171,7 @@ def what_follows(
     *,
     num_restarts: int = 0,
     is_cancelled: bool = False,
+    log: str = "",
 ) -> Next:
     """Decide whether a job comes back after a start.
 
@@ -141,9 +185,10 @@ def what_follows(
         most_restarts: how often the job may be started again, >= 0; None: as often as it takes.
         num_restarts: how often the batch system says that it was; the story may be new.
         is_cancelled: whether `hpcbal cancel` has asked the job to stop.
+        log: what the job's log has of this start, from `log_before` on.
     """
     starts = starts_of(story)
-    end = end_of_start(starts[-1], status)
+    end = end_of_start(starts[-1], status, log)
     said = (end.sentence,) if end.sentence else ()
     if end.code != ExitCode.RUN_AGAIN and not end.is_lost:
         return Next(end.code, False, said)

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hpcbal import env
-from hpcbal.data.dataset import UnusableSampleError, kind_of
+from hpcbal.data.dataset import UnusableSampleError, kind_of, unmasked
 from hpcbal.data.operations import OperationError
 from hpcbal.data.operations.base import require_array
 from hpcbal.data.spec import SampleSpec
@@ -97,6 +97,7 @@ class CustomOperation:
             UnusableSampleError: if it is anything else.
         """
         if isinstance(result, np.ndarray) and promised.admits(result):
+            unmasked(result)
             return
         if result is None:
             remedy = "does it lack a return?"

@@ -53,6 +53,39 @@ def describe_nonfinite(array: NDArray[Any]) -> str:
     return f"{' and '.join(found)} of {array.size} values"
 
 
+def unmasked(value: Any) -> Any:
+    """Return a masked array of NumPy as a plain one, and everything else as it is.
+
+    Raises:
+        UnusableSampleError: if values are masked. They are missing: what stands in their place, often -999,
+            is no number of the sample.
+    """
+    if not isinstance(value, np.ma.MaskedArray):
+        return value
+    if num_masked := int(np.ma.getmaskarray(value).sum()):
+        raise UnusableSampleError(
+            f"{num_masked} of {value.size} values are masked, allowed: none; fill them, as numpy.ma.filled "
+            "does, or leave the sample out"
+        )
+    return np.asarray(value)
+
+
+def labels_in_one_place(labels: Any) -> NDArray[Any]:
+    """Return the labels of a dataset as an array; those that are masked are -1, which is no class, or NaN.
+
+    Raises:
+        TypeError, ValueError: if they are no array, such as rows of different lengths.
+    """
+    array: NDArray[Any]
+    if isinstance(labels, np.ma.MaskedArray) and labels.dtype.kind in "biuf":
+        is_class = labels.dtype.kind != "f"
+        array = np.array(labels, np.int64 if is_class else labels.dtype)
+        array[np.ma.getmaskarray(labels)] = -1 if is_class else np.nan
+    else:
+        array = np.asarray(labels)
+    return array
+
+
 MAX_SAMPLES = 10**9
 """Every rank holds the ids of all samples, 8 bytes each."""
 
@@ -327,6 +360,7 @@ def _of(name: str) -> str:
 
 
 def _checked_array(name: str, raw: RawSample, promised: SampleSpec | None) -> RawSample:
+    raw = unmasked(raw)
     if promised is None:
         if isinstance(raw, bytes | bytearray | memoryview):
             return raw
@@ -348,7 +382,7 @@ class _LabelPromise:
 
     def check(self, label: object) -> NDArray[Any]:
         try:
-            given: NDArray[Any] = np.array(label)
+            given: NDArray[Any] = np.array(unmasked(label))
         except ValueError:  # rows of different lengths
             raise self._wrong(label) from None
         of = _of(self._name)

@@ -6,13 +6,13 @@ No library is imported to find out: classes are known by their names, and facts 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from hpcbal.data.dataset import UnusableSampleError, check_length
+from hpcbal.data.dataset import UnusableSampleError, check_length, labels_in_one_place
 from hpcbal.data.items import Key
 from hpcbal.data.tables import Table, by_place, is_table
 from hpcbal.errors import DataError
@@ -128,7 +128,7 @@ def known_labels(items: Any, label: Key) -> NDArray[np.int64] | None:
     """Return the class of each item, as far as the object keeps them in one place.
 
     Known are a `Pair`, PyTorch's `TensorDataset`, the column of a table or of a Hugging Face dataset, the
-    attributes `targets` and `labels`, and PyTorch's `Subset` of any of these.
+    attributes `targets` and `labels`, and PyTorch's `Subset` and `ConcatDataset` of any of these.
 
     Args:
         label: where an item has its label.
@@ -136,7 +136,7 @@ def known_labels(items: Any, label: Key) -> NDArray[np.int64] | None:
     Returns: shape (len(items),); None if there are none, or they are no whole numbers.
     """
     try:
-        found = np.asarray(_labels(items, label))
+        found = labels_in_one_place(_labels(items, label))
     except (TypeError, ValueError, IndexError):  # such as rows of different lengths
         return None
     is_usable = found.dtype.kind in "biu" and found.size == len(items) and found.ndim in (1, 2)
@@ -150,7 +150,7 @@ def places_without_label(items: Any, label: Key) -> NDArray[np.int64]:
         label: where an item has its label.
     """
     try:
-        found = np.asarray(_labels(items, label))
+        found = labels_in_one_place(_labels(items, label))
     except (TypeError, ValueError, IndexError):
         return np.zeros(0, np.int64)
     if found.shape != (len(items),):
@@ -169,7 +169,10 @@ def _labels(items: Any, label: Key) -> Any:
     if hasattr(items, "select_columns") and hasattr(items, "with_format"):
         return items.select_columns([label]).with_format("numpy")[:][label]
     if _is_subset(items):
-        return np.asarray(_labels(items.dataset, label))[np.asarray(items.indices, np.int64)]
+        return labels_in_one_place(_labels(items.dataset, label))[np.asarray(items.indices, np.int64)]
+    if parts := _parts(items):
+        found = [labels_in_one_place(_labels(part, label)).reshape(len(part), -1) for part in parts]
+        return np.concatenate(found)
     return getattr(items, "targets", getattr(items, "labels", None))
 
 
@@ -184,11 +187,23 @@ def known_class_names(items: Any, label: Key) -> tuple[str, ...] | None:
 
 
 def inherited(items: Any, *names: str) -> Any:
-    """Return the first of these attributes of an object, or of what it is a subset of; None without any."""
+    """Return the first of these attributes of an object, or of what it is a part or the sum of.
+
+    Returns: None without any, or if those that it is the sum of differ.
+    """
     for name in names:
         if (found := getattr(items, name, None)) is not None:
             return found
+    if parts := _parts(items):
+        of_parts = [inherited(part, *names) for part in parts]
+        return of_parts[0] if len({repr(each) for each in of_parts}) == 1 else None
     return inherited(items.dataset, *names) if _is_subset(items) else None
+
+
+def _parts(items: Any) -> Sequence[Any]:
+    """Return the datasets that one puts together, like PyTorch's `ConcatDataset`; empty for others."""
+    parts = getattr(items, "datasets", None)
+    return parts if isinstance(parts, list) and hasattr(items, "cumulative_sizes") else []
 
 
 def _is_subset(items: Any) -> bool:

@@ -5,14 +5,15 @@ No library is imported to find out: tensors and images are known by what they ca
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import hashlib
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
-from hpcbal.data.dataset import RawSample, UnusableSampleError, kind_of
+from hpcbal.data.dataset import RawSample, UnusableSampleError, kind_of, unmasked
 from hpcbal.user_code import summary
 
 Key = str | int
@@ -145,8 +146,9 @@ def numbers(value: Any) -> NDArray[Any]:
     NumPy has no bfloat16; such numbers become float32, which holds all of them.
 
     Raises:
-        UnusableSampleError: if it is anything else.
+        UnusableSampleError: if it is anything else, or values are masked.
     """
+    value = unmasked(value)
     try:
         array = _array_of(value.detach() if hasattr(value, "detach") else value)
     except Exception as error:  # such as a list of lists of unequal length, or a tensor on a GPU
@@ -200,6 +202,41 @@ def label_of(value: Any) -> NDArray[Any]:
     if array.dtype.kind == "f" or array.shape not in ((), (1,)):
         return array
     return array.reshape(()).astype(np.int64)
+
+
+def content_of(parts: Iterable[RawSample]) -> bytes:
+    """Return content and shape of the parts of an item, to compare them or to digest them."""
+    return b" ".join(map(_bytes_of, parts))
+
+
+def _bytes_of(part: RawSample) -> bytes:
+    if isinstance(part, bytes):
+        return part
+    return f"{part.shape} {part.dtype.str} ".encode() + part.tobytes()
+
+
+def digest_of(facts: object, labels: NDArray[np.int64] | None, contents: Mapping[int, bytes]) -> str:
+    """Return a fingerprint of a dataset by what is known of it.
+
+    Args:
+        facts: whose `repr` is the same for the same data.
+        labels: the class of each item, if it is known.
+        contents: of the items that were read, by number.
+    """
+    digest = hashlib.sha256(repr(facts).encode())
+    if labels is not None:
+        digest.update(labels.astype("<i8").tobytes())
+    for number in sorted(contents):
+        digest.update(f"{number} ".encode() + contents[number])
+    return digest.hexdigest()
+
+
+def unrepeatable(number: int) -> str:
+    """Return why a dataset is refused whose item differs from read to read."""
+    return (
+        f"item {number} differs from read to read, so runs could not be repeated; take random transforms out "
+        "of it, and list random_flip or a function of your own in preprocessing"
+    )
 
 
 def layout_of(shapes: Sequence[tuple[int, ...]]) -> Layout:

@@ -9,9 +9,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hpcbal.data.dataset import Dataset
+from hpcbal.data.dataset import Dataset, evenly, labels_in_one_place
+from hpcbal.data.items import content_of, digest_of
 from hpcbal.data.spec import LabelSpec, SampleSpec
 from hpcbal.errors import DataError
+
+_TRIED = 64
+"""Rows at most that enter the fingerprint of arrays."""
 
 
 def has_names(dataset: Dataset) -> bool:
@@ -58,7 +62,7 @@ class NamedArrays:
     Labels that are whole numbers in one axis are classes; others are numbers. One array, or one column of
     labels, may come without a name.
 
-    Attributes: as `Dataset` describes them.
+    Attributes: as `Dataset` describes them; `fingerprint` is a digest of shapes, types and some rows.
 
     Args:
         samples, labels: arrays, or what NumPy makes arrays of, by name.
@@ -82,6 +86,16 @@ class NamedArrays:
         self.sample_spec: Any = self._with_or_without(0, specs)
         self.label_spec: Any = self._with_or_without(1, of_labels)
         self.num_classes: Any = self._with_or_without(1, classes)
+        self.labels: NDArray[np.int64] | None = None
+        if isinstance(self.label_spec, LabelSpec) and self.label_spec.is_class:
+            self.labels = labels_in_one_place(self._labels[""]).astype(np.int64)
+        facts = (self._length, self.sample_spec, self.label_spec, self.num_classes)
+        tried = evenly(self._length, _TRIED)
+        self.fingerprint = digest_of(facts, self.labels, {n: content_of(self._row(n)) for n in tried})
+
+    def _row(self, number: int) -> list[NDArray[Any]]:
+        both = (*self._samples.values(), *self._labels.values())
+        return [np.asarray(each[number]) for each in both]
 
     def _with_or_without(self, place: int, by_name: Mapping[str, Any]) -> Any:
         return by_name if self._has_names[place] else next(iter(by_name.values()))
@@ -110,7 +124,7 @@ def _arrays(given: Any, shown: str) -> dict[str, NDArray[Any]]:
     found = {}
     for name, value in given.items() if isinstance(given, Mapping) else [("", given)]:
         try:
-            array = np.asarray(value)
+            array = value if isinstance(value, np.ma.MaskedArray) else np.asarray(value)
         except (TypeError, ValueError):
             array = np.zeros((), object)
         if array.dtype.kind not in "biuf" or not array.ndim:
@@ -129,5 +143,5 @@ def _label_spec(labels: NDArray[Any]) -> LabelSpec:
 
 def _num_classes(labels: NDArray[Any]) -> int:
     if labels.ndim == 1 and labels.dtype.kind in "iu":
-        return int(labels.max(initial=0)) + 1
+        return int(labels_in_one_place(labels).max(initial=0)) + 1
     return int(np.prod(labels.shape[1:], dtype=np.int64))

@@ -84,7 +84,7 @@ def _numbers(sizes: Any) -> NDArray[Any]:
     return np.asarray(values, np.float64)
 
 
-def declared_weights(dataset: Dataset) -> NDArray[np.float32] | None:
+def declared_weights(dataset: Dataset) -> NDArray[np.float64] | None:
     """The dataset's attribute `sample_weights`, shape (len(dataset),); None if it has none.
 
     Raises:
@@ -95,7 +95,7 @@ def declared_weights(dataset: Dataset) -> NDArray[np.float32] | None:
         return None
     allowed = f"a number, 0 or more, for each of the {len(dataset)} samples"
     try:
-        weights = np.asarray(given, np.float64)
+        weights = np.array(given, np.float64)
     except (TypeError, ValueError):
         raise DataError(
             f"data.dataset: sample_weights is a {type(given).__name__}, allowed: {allowed}"
@@ -109,4 +109,4 @@ def declared_weights(dataset: Dataset) -> NDArray[np.float32] | None:
         )
     if not weights.any():
         raise DataError("data.dataset: all sample_weights are 0, so there is nothing to learn")
-    return weights.astype(np.float32)
+    return weights

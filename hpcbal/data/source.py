@@ -62,7 +62,7 @@ class PreprocessedSamples:
         label_spec: spec of its labels.
         sizes: relative size of each sample by id, as the dataset declares it, shape (len(dataset),); None if
             it declares none.
-        sample_weights: how much each sample counts in the loss, by id, as the dataset declares it, float32,
+        sample_weights: how much each sample counts in the loss, by id, as the dataset declares it, float64,
             shape (len(dataset),); None: all count 1.
         order: how the training samples of a pass are ordered.
         fold_of: fold of each training sample, shape (num_train,); None without folds.

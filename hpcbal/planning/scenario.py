@@ -47,7 +47,8 @@ def scenario_of_config(
         num_samples: samples of the dataset; None: known for hpcbal's own datasets, any other is opened, which
             runs its code.
         epochs: each DNN converges after a share of max_epochs drawn between this value and 1; or as it did in
-            the run with this results.csv (a DNN that is not in it trains to max_epochs).
+            the run with this results.csv (a DNN that is not in it trains to max_epochs). With 1, decisions
+            know the length of DNNs that have no rule to stop earlier, as those of a run do.
         rate_deviation: relative deviation of each DNN's rates over the seeds; see `varied_rates`.
         kept_per_added_node: share of its rate that a group keeps for each added node; see `GroupRates`.
         hit_rate: see `PassModel`; None: that of `dataplane.cache_bytes` if the dataset was opened, else 0.
@@ -72,7 +73,9 @@ def scenario_of_config(
     def draw(seed: int) -> Workload:
         rng = random.Random(seed)
         drawn = {
-            spec.dnn_id: max(1, round(rng.uniform(least_share, 1.0) * spec.stop.max_epochs)) for spec in specs
+            spec.dnn_id: max(1, round(rng.uniform(least_share, 1.0) * spec.stop.max_epochs))
+            for spec in specs
+            if least_share < 1.0 or not spec.has_known_length
         }
         table = varied_rates(rates.table, rate_deviation, seed)
         return Workload(specs, table, drawn if fixed is None else fixed)

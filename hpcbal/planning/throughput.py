@@ -130,13 +130,7 @@ def trust_text(config: ParamServerConfig, *, is_forecast: bool) -> str:
             "trust the forecast: it replays recorded steps message by message, and its band shows how far "
             "they differ; other numbers follow from means"
         )
-    in_turn = config.link_model == "in_turn"
-    text = (
-        "trust hpcbal simulate more than hpcbal plan: it plays each message, where plan takes means"
-        if in_turn
-        else "trust hpcbal plan more than hpcbal simulate where servers are busy: links of real machines are "
-        "shared, and simulate lets them carry one message after the other"
-    )
-    if config.staleness is None and in_turn:
+    text = "trust hpcbal simulate more than hpcbal plan: it plays each message, where plan takes means"
+    if config.staleness is None and config.link_model == "in_turn":
         text += "; hpcbal profile --operations records what a forecast with a band needs"
     return text

@@ -48,8 +48,9 @@ __all__ = ["RunRequest", "mpirun_command", "mpirun_environment", "num_ranks", "r
 
 # Open MPI 5's wheel prints osc/ucx errors for each new window; our windows only share a node's memory.
 # Open MPI does not start without a home directory; it need not exist.
+# UCX, wherever it is loaded, takes HUP for a debugger of its own: a rank would no longer see it.
 _HOME = os.path.expanduser("~")
-MPI_SETTINGS = {"OMPI_MCA_osc": "^ucx", "HOME": "/" if _HOME == "~" else _HOME}
+MPI_SETTINGS = {"OMPI_MCA_osc": "^ucx", "HOME": "/" if _HOME == "~" else _HOME, "UCX_DEBUG_SIGNO": "0"}
 # If btl/ofi finds no fast network, it sleeps for a second in MPI_Init.
 ONE_MACHINE_SETTINGS = {"OMPI_MCA_btl": "^ofi"}
 # Where mpirun keeps its files, for Open MPI 5 and 4. A killed mpirun leaves them behind, and a later mpirun
@@ -162,6 +163,7 @@ def _as_rank(
     except (ImportError, RuntimeError) as error:  # RuntimeError: mpi4py finds no MPI library
         start.hint(abort_code=int(ExitCode.WRONG_INPUT))
         raise _no_mpi(str(error)) from error
+    stop.install()  # again: libraries that MPI has loaded may have taken a signal
     liveness = Liveness(launcher.rank, start, sentences)
     liveness.start()
     try:

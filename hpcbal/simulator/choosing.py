@@ -193,6 +193,7 @@ def _from_now_on(outset: Outset) -> Outset:
     """The outset as if the run began now, with the DNNs and the epochs that are left.
 
     A DNN that stopped inside a pass starts that pass again. Between two rounds, no DNN is inside a pass.
+    All train to max_epochs, but where the run does not know that, its decisions in a replay do not either.
     Caches are empty, as they are in a run that resumes here: such a run decides alike.
     """
     resume = outset.resume
@@ -217,7 +218,11 @@ def _from_now_on(outset: Outset) -> Outset:
     return replace(
         outset,
         specs=tuple(
-            replace(spec, stop=StopRule(max_epochs=max(1, round(left[spec.dnn_id] / merged))))
+            replace(
+                spec,
+                stop=StopRule(max_epochs=max(1, round(left[spec.dnn_id] / merged))),
+                ends_early=not spec.has_known_length,
+            )
             for spec in outset.specs
             if spec.dnn_id in left
         ),

@@ -239,7 +239,8 @@ def _specs_with_epochs(
         if not _is_over(start, spec.dnn_id):
             count = max(count, trained + 1)
         rule = StopRule(monitor=spec.stop.monitor, mode=spec.stop.mode, max_epochs=count)
-        result.append(replace(spec, stop=rule, ends_early=spec.dnn_id in epochs))
+        ends_early = spec.dnn_id in epochs or not spec.has_known_length
+        result.append(replace(spec, stop=rule, ends_early=ends_early))
     return result
 
 

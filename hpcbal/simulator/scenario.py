@@ -24,7 +24,8 @@ class Workload:
     Attributes:
         specs: the DNNs.
         rates: rate of each DNN on the fewest nodes that hold its slots.
-        epochs: epochs after which each DNN has converged.
+        epochs: epochs after which a DNN converges; one that is missing trains to its max_epochs, and
+            decisions know that.
         known: rates that the run knows when it starts; the settings decide whether it measures the others.
             None: all.
     """

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 
@@ -38,6 +39,22 @@ class SourceLayer:
     @property
     def name(self) -> str:
         return self.path.rpartition(separator_of(self.path))[2]
+
+
+def without_prefix(path: Path, arrays: Mapping[str, Array], prefix: str) -> Arrays:
+    """Return the arrays whose names begin with a prefix, under their names without it.
+
+    Args:
+        path: where they come from, for the message.
+
+    Raises:
+        InputError: if none does.
+    """
+    chosen = {name.removeprefix(prefix): array for name, array in arrays.items() if name.startswith(prefix)}
+    if arrays and not chosen:
+        some = ", ".join(list(arrays)[:3])
+        raise InputError(f"{path}: no name begins with {prefix!r}; names are {some}, ...")
+    return chosen
 
 
 def layers_of_checkpoint(arrays: Mapping[str, Array]) -> list[SourceLayer]:

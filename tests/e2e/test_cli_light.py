@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ from hpcbal.cli.main import main
 pytestmark = pytest.mark.e2e
 
 ROOT = Path(__file__).parents[2]
+Here = Callable[..., subprocess.CompletedProcess[str]]
 CONFIGS = sorted((ROOT / "configs").glob("*.yaml"))
 
 
@@ -29,6 +31,19 @@ def hpcbal(*arguments: str, cwd: Path = ROOT, **environ: str) -> subprocess.Comp
         cwd=cwd,
         env={**os.environ, "PYTHONPATH": path, **environ},
     )
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Here:
+    """The same in this process and in a folder of its own, where the way into the program shows nothing."""
+    monkeypatch.chdir(tmp_path)
+
+    def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+        capsys.readouterr()
+        code = main(arguments)
+        return subprocess.CompletedProcess(arguments, code, *capsys.readouterr())
+
+    return run
 
 
 @pytest.mark.parametrize("config", CONFIGS, ids=[path.name for path in CONFIGS])
@@ -84,13 +99,13 @@ def test_a_wrong_file_ends_with_code_2_and_no_traceback(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("verb", ["validate", "plan", "run", "profile"])
-def test_a_missing_configuration_is_one_sentence(verb: str, tmp_path: Path) -> None:
-    result = hpcbal(verb, "none.yaml", cwd=tmp_path)
+def test_a_missing_configuration_is_one_sentence(verb: str, here: Here) -> None:
+    result = here(verb, "none.yaml")
     assert (result.returncode, result.stdout) == (2, "")
     assert result.stderr == "none.yaml: no such file; give the path of a YAML configuration\n"
 
 
-def test_user_modules_beside_the_configuration_are_found_but_not_run(tmp_path: Path) -> None:
+def test_user_modules_beside_the_configuration_are_found_but_not_run(here: Here, tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(
         "raise SystemExit('ran')\ndef net(input_shape, num_classes, depth): ...\n", encoding="utf-8"
     )
@@ -99,23 +114,23 @@ def test_user_modules_beside_the_configuration_are_found_but_not_run(tmp_path: P
         "    optimizer: {name: adam, learning_rate: 0.1}\n    stop: {max_epochs: 1}\n",
         encoding="utf-8",
     )
-    assert hpcbal("validate", str(tmp_path / "run.yaml")).returncode == 0
-    result = hpcbal("validate", str(tmp_path / "run.yaml"), "--set", "dnns.a.model=mine:nt")
+    assert here("validate", str(tmp_path / "run.yaml")).returncode == 0
+    result = here("validate", str(tmp_path / "run.yaml"), "--set", "dnns.a.model=mine:nt")
     assert result.returncode == 2
     assert "mine.py defines no 'nt' (did you mean 'net'?)" in result.stderr
 
 
-def test_a_plan_is_data_on_stdout_and_prose_on_stderr(tmp_path: Path) -> None:
+def test_a_plan_is_data_on_stdout_and_prose_on_stderr(here: Here, tmp_path: Path) -> None:
     (tmp_path / "run.yaml").write_text(
         "defaults: {optimizer: {name: sgd, learning_rate: 0.1}, batch_size: 4, stop: {max_epochs: 2}}\n"
         "dnns: [{name: a, model: 'm:f'}, {name: b, model: 'm:f'}]\n"
         "backend: {name: emulated, rates: {a: {1: 10}, b: {1: 9}}}\n",
         encoding="utf-8",
     )
-    result = hpcbal("plan", "run.yaml", "--slots-per-node", "2", "--json", cwd=tmp_path)
+    result = here("plan", "run.yaml", "--slots-per-node", "2", "--json")
     assert (result.returncode, result.stderr) == (0, "")
     assert len(json.loads(result.stdout)["flotillas"]) == 1
-    text = hpcbal("plan", "run.yaml", "--slots-per-node", "2", cwd=tmp_path)
+    text = here("plan", "run.yaml", "--slots-per-node", "2")
     assert text.stderr == "hpcbal: rates from backend.rates\n"
 
 

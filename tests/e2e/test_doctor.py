@@ -44,6 +44,14 @@ def run(
         return subprocess.CompletedProcess(command, code, out.read(), err.read())
 
 
+def stub_libraries(folder: Path, **stubs: str) -> Path:
+    """Make a folder whose modules come before this environment's, as those of a site's module do."""
+    (folder / "any.egg").mkdir(parents=True)  # a folder of libraries comes first, and one's own last
+    for name, text in {**STUBS, **stubs}.items():
+        (folder / f"{name}.py").write_text(text)
+    return folder
+
+
 def ranks(count: int, *words: str) -> list[str]:
     mpirun = str(MPIRUN) if MPIRUN.exists() else "mpirun"
     return [mpirun, "--oversubscribe", "-n", str(count), *words]
@@ -55,11 +63,8 @@ def levels(done: subprocess.CompletedProcess[str]) -> dict[str, str]:
 
 
 def test_ranks_check_what_they_do_together(tmp_path: Path) -> None:
-    libraries = tmp_path / "module"
-    (libraries / "any.egg").mkdir(parents=True)  # a folder of libraries comes first, and one's own last
-    stubs = {**STUBS, "tensorflow": "from torch_facts import *\n"}
-    for name, text in {**stubs, "torch_facts": "raise ImportError('no driver')\n"}.items():
-        (libraries / f"{name}.py").write_text(text)
+    stubs = {"tensorflow": "from torch_facts import *\n", "torch_facts": "raise ImportError('no driver')\n"}
+    libraries = stub_libraries(tmp_path / "module", **stubs)
     done = run(ranks(3, *DOCTOR, "--json"), tmp_path, PYTHONPATH=f"{libraries}:{ROOT}")
     found = levels(done)
     assert json.loads(done.stdout)["ranks"] == 3
@@ -78,8 +83,7 @@ def test_alone_it_starts_two_ranks_and_ends_with_0(tmp_path: Path) -> None:
 
 
 def test_alone_with_the_mpirun_of_another_mpi_it_says_so(tmp_path: Path) -> None:
-    for name, text in STUBS.items():
-        (tmp_path / f"{name}.py").write_text(text)
+    libraries = stub_libraries(tmp_path / "module")
     script = tmp_path / "mpirun"
     script.write_text("#!/bin/sh\necho 'HYDRA build details:'\necho '    Version: 4.0.2'\n")
     script.chmod(0o755)
@@ -87,7 +91,7 @@ def test_alone_with_the_mpirun_of_another_mpi_it_says_so(tmp_path: Path) -> None
         [*DOCTOR, "--json"],
         tmp_path,
         PATH=f"{tmp_path}:{os.environ['PATH']}",
-        PYTHONPATH=f"{tmp_path}:{ROOT}",
+        PYTHONPATH=f"{libraries}:{ROOT}",
     )
     assert (done.returncode, levels(done)["launcher"]) == (1, "error")
     (said,) = [each for each in json.loads(done.stdout)["checks"] if each["check"] == "launcher"]

@@ -36,7 +36,9 @@ LAUNCHER_OF_SCRIPT = {
     "flux/one_node.flux": "flux",
     "flux/several_nodes.flux": "flux",
 }
-SLURM_SCRIPTS = pytest.mark.parametrize("script", ["slurm/one_node.sbatch", "slurm/several_nodes.sbatch"])
+DIFFERENT = [*(name for name in sorted(LAUNCHER_OF_SCRIPT) if "several" in name), "lsf/one_node.lsf"]
+"""The others differ from these in settings only."""
+SLURM_SCRIPTS = pytest.mark.parametrize("script", [name for name in DIFFERENT if name.startswith("slurm")])
 # Stays until it is signalled, as ranks do that write a checkpoint first.
 STOPS_CLEANLY = (
     'trap \'sleep 0.3; echo signalled >>"$CALLS"; echo 75 >>"$HPCBAL_END_FILE"; exit 75\' USR2; '
@@ -170,12 +172,25 @@ def site(tmp_path: Path) -> Site:
     return made
 
 
-@pytest.fixture(params=sorted(LAUNCHER_OF_SCRIPT))
+@pytest.fixture(params=DIFFERENT)
 def script(request: pytest.FixtureRequest) -> str:
     name: str = request.param
     return name
 
 
+@pytest.mark.parametrize("system", ["slurm", "pbs", "lsf", "flux"])
+def test_the_scripts_of_a_system_differ_only_in_their_settings(system: str) -> None:
+    def lines(script: str) -> list[str]:
+        text = (ROOT / script).read_text().replace("one_node", "several_nodes")
+        settings = r"#|(LAUNCHER|NUM_NODES|RANKS_PER_NODE|CORES_PER_RANK|GPUS_PER_NODE)=\w+( |$)"
+        return [line for line in text.splitlines() if not re.match(settings, line)]
+
+    one, several = (lines(name) for name in sorted(LAUNCHER_OF_SCRIPT) if name.startswith(system))
+    assert one == several
+    assert len(one) > 80
+
+
+@pytest.mark.parametrize("script", sorted(LAUNCHER_OF_SCRIPT))
 def test_starts_the_run_in_the_activated_environment(site: Site, script: str) -> None:
     job = site.start(script, "a.yaml", "--output", "out")
     _, reported = job.communicate(timeout=30)
@@ -184,6 +199,7 @@ def test_starts_the_run_in_the_activated_environment(site: Site, script: str) ->
     assert line.endswith("hpcbal run a.yaml --output out")
 
 
+@pytest.mark.parametrize("script", sorted(LAUNCHER_OF_SCRIPT))
 def test_without_a_config_the_usage_is_printed(site: Site, script: str) -> None:
     job = site.start(script)
     _, reported = job.communicate(timeout=30)

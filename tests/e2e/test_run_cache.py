@@ -97,13 +97,13 @@ def test_what_a_cache_holds_is_decoded_once_and_changes_no_weight(images, same_o
     """
     lab = images
     elastic = {"schedule": {"paradigm": "elastic", "max_slots_per_dnn": 1}}
-    elastic["slots"] = {"per_node": 3, "preprocessors_per_node": 1}
-    configure(lab, 0, **elastic)
+    configure(lab, 0, **elastic, slots={"per_node": 1})  # one DNN after the other
     done, last, plain = run_as(lab, "plain")
     assert "in the cache" not in done.out
     passes = len(lab.events("epoch-done"))
     assert last.num_preprocessed - last.num_from_cache >= passes * (NUM_FILES - 3)
 
+    elastic["slots"] = {"per_node": 3, "preprocessors_per_node": 1}
     configure(lab, "auto", **elastic)
     done, last, outcome = run_as(lab, "whole")
     num_decoded = last.num_preprocessed - last.num_from_cache
@@ -124,17 +124,9 @@ def test_what_a_cache_holds_is_decoded_once_and_changes_no_weight(images, same_o
     same_outcome(lab.outcome(), plain)
 
 
-def test_a_choice_of_the_schedule_knows_how_much_a_small_cache_holds(images):
-    lab = images
-    configure(lab, "6KiB", schedule={"paradigm": "auto"}, slots={"per_node": 1})
-    _, last, _ = run_as(lab, "small")
-    assert 0 < last.num_from_cache < last.num_preprocessed - NUM_FILES
-    (rate,) = {choice.hit_rate for choice in lab.events("schedule-chosen")}
-    assert 0.0 < rate < 1.0
-
-
 def test_one_rank_lists_the_files_and_a_second_start_none(images):
-    """The cache of the first start holds no sample, which is reported."""
+    """The cache of the first start holds no sample, which is reported. That of the second holds some, and its
+    choice of the schedule knows how many."""
     lab = images
     for folder in (lab.folder / "images").iterdir():
         os.utime(folder, (1e9, 1e9))  # what has just changed is not kept
@@ -150,6 +142,9 @@ def test_one_rank_lists_the_files_and_a_second_start_none(images):
     done, *_ = run_as(lab, "first")
     assert num_lists() == 1
     assert done.out.count("] warning: dataplane.cache_bytes: got 1000, which holds no sample (") == 1
-    configure(lab, 0, data=data, slots=slots)
-    run_as(lab, "again")
+    configure(lab, "6KiB", data=data, slots={"per_node": 1}, schedule={"paradigm": "auto"})
+    _, last, _ = run_as(lab, "again")
     assert num_lists() == 0
+    assert 0 < last.num_from_cache < last.num_preprocessed - NUM_FILES
+    (rate,) = {choice.hit_rate for choice in lab.events("schedule-chosen")}
+    assert 0.0 < rate < 1.0

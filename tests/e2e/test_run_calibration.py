@@ -41,7 +41,7 @@ def test_an_ensemble_that_was_stopped_and_resumed_counts_once(
     lab: Any, plan_of: Plan, tmp_path: Path
 ) -> None:
     history = tmp_path / "state" / "runs.jsonl"
-    lab.configure(data={"dataset": "toys:points", "args": {"num_samples": 240}})
+    lab.configure(data={"dataset": "toys:points", "args": {"num_samples": 240}}, slots={"per_node": 2})
     before = plan_of(history, "--samples", "240")
     assert not before["band"]["is_calibrated"]
     first = lab.start(HPCBAL_CALIBRATION=str(history))
@@ -54,7 +54,7 @@ def test_an_ensemble_that_was_stopped_and_resumed_counts_once(
     assert last.code == 0, last
     assert "slots trained in " in last.out
     (noted,) = lines_of(history)
-    assert (noted["kind"], noted["backend"], noted["num_slots"]) == ("ensemble", "emulated", 3)
+    assert (noted["kind"], noted["backend"], noted["num_slots"]) == ("ensemble", "emulated", 2)
     whole = lab.events("run-finished")[-1].whole
     assert (whole.num_starts, whole.expected_startup_s) == (2, ASSUMED_STARTUP_S)
     assert "from the command to the end: predicted 0:00:" in last.out
@@ -80,15 +80,6 @@ def test_an_ensemble_that_was_stopped_and_resumed_counts_once(
     again = lab.run(HPCBAL_CALIBRATION=str(history))
     assert "already finished" in again.out
     assert len(lines_of(history)) == 9
-
-
-def test_a_directory_that_cannot_be_written_does_not_affect_the_run(lab: Any, tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("", encoding="utf-8")
-    lab.configure(data={"dataset": "toys:points"}, slots={"per_node": 1})
-    done = lab.run(HPCBAL_CALIBRATION=str(tmp_path / "file" / "runs.jsonl"))
-    assert done.code == 0, done
-    assert "later plans do not learn what this run took" in done.err
-    assert lab.events("run-finished")[-1].whole.predicted_s > 0.0
 
 
 @pytest.mark.parametrize("kind", ["paramserver", "jobs"])

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from hpcbal.runtime.handoff.start_file import NAME
 from hpcbal.runtime.handoff.supervision import ORPHANS_S
 
 pytestmark = pytest.mark.e2e
@@ -69,10 +70,10 @@ def check_full_disk(lab) -> None:
     assert "File too large" in done.err, done
 
 
-def slowly(config) -> None:
+def slowly(config, pace_s: float = 0.004) -> None:
     """Let passes take long enough for a signal to come inside one, also on a busy machine."""
     for dnn in config["dnns"]:
-        dnn["args"] = {"pace_s": 0.004}
+        dnn["args"] = {"pace_s": pace_s}
 
 
 def test_a_rank_killed_while_the_run_starts_is_reported(lab):
@@ -96,8 +97,8 @@ def reports_a_death_once(err: str) -> bool:
 
 
 def test_deaths_that_no_rank_can_report_are_reported(lab, undisturbed, same_outcome):
-    """All ranks are killed, in the next start mpirun, and the same command resumes."""
-    lab.configure(slowly)
+    """All ranks are killed, in the next starts mpirun and what started it, and the same command resumes."""
+    lab.configure(lambda config: slowly(config, 0.012))  # three starts must not train all that there is
     running = lab.start()
     running.until(lambda: len(lab.events("epoch-done")) >= 2, "epoch")
     for pid in running.pids().values():  # unless mpirun is quicker, which kills the others too
@@ -108,8 +109,10 @@ def test_deaths_that_no_rank_can_report_are_reported(lab, undisturbed, same_outc
     assert done.code == 1, done
     assert reports_a_death_once(done.err), done
     check_killed_mpirun(lab)
+    check_killed_starter(lab)
     done = lab.run()
     assert done.code == 0, done
+    assert list(lab.tmp.glob("hpcbal-*")) == []
     same_outcome(lab.outcome(killed=True), undisturbed)
 
 
@@ -133,6 +136,30 @@ def check_killed_mpirun(lab) -> None:
     assert list(lab.tmp.iterdir()) == []
     if done.code == 75:
         assert lab.events()[-1].exit_code == 75
+
+
+def check_killed_starter(lab) -> None:
+    """Its ranks stop cleanly."""
+    known = len(lab.events("epoch-done"))
+    running = lab.start()
+    running.until(lambda: len(lab.events("epoch-done")) > known, "epoch")
+    (used,) = lab.tmp.glob("hpcbal-*")
+    for pid in (running.process.pid, *running.pids().values()):
+        assert str(used / NAME) in open_files(pid), "another start would take the directory for a left-over"
+    running.process.kill()
+    running.wait(ranks_s=LIMIT_S)
+    assert list(lab.tmp.glob("hpcbal-*")) == [used]
+    assert "is gone" in lab.events("suspend-requested")[-1].reason
+    assert lab.events()[-1].exit_code == 75
+
+
+def open_files(pid: int) -> set[str]:
+    """Paths of the files that a process has open."""
+    found = set()
+    for link in Path(f"/proc/{pid}/fd").iterdir():
+        with contextlib.suppress(FileNotFoundError):  # closed in between
+            found.add(os.readlink(link))
+    return found
 
 
 def children(pid: int) -> list[int]:

@@ -1,28 +1,13 @@
-"""Paradigms over real ranks; tests/unit/runtime/whole_runs tests their contract in one process."""
+"""Paradigms over real ranks; tests/unit/runtime/whole_runs tests their contract in one process.
+
+test_soak_kills.py kills a trainer of a run without rounds.
+"""
 
 from __future__ import annotations
-
-import signal
 
 import pytest
 
 pytestmark = pytest.mark.e2e
-
-
-def test_a_kill_loses_nothing_without_rounds(lab):
-    """Three DNNs on two slots, so that one has to wait."""
-    lab.configure(schedule={"paradigm": "elastic"}, slots={"per_node": 2})
-    running = lab.start()
-    running.until(lambda: len(lab.events("epoch-done")) >= 4, "epoch")
-    running.signal_rank(3, signal.SIGKILL)
-    done = running.wait(30.0)
-    assert done.code == 1, done
-    assert "rank 3 (trainer, pid " in done.err, done
-    done = lab.run()
-    assert done.code == 0, done
-    epochs = {name: [entry[0] for entry in history] for name, (history, _) in lab.outcome().items()}
-    assert epochs == {"a": [1, 2, 3, 4, 5], "b": [1, 2, 3], "c": [1, 2, 3, 4]}
-    assert [row.state for row in lab.results().values()] == ["done"] * 3
 
 
 def test_groups_form_and_change_while_others_train(lab):

@@ -21,6 +21,7 @@ def configure(lab) -> None:
         dnns=dnns,
         backend={"name": "emulated", "precision": "float64", "rates": RATES},
         schedule={"delta": "15%", "profiling": profiling},
+        slots={"per_node": 2},
     )
 
 

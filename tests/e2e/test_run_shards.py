@@ -1,4 +1,7 @@
-"""Shards train as a folder of the same images does: with a cache, in parts, and with broken images."""
+"""Shards train as a folder of the same images does: with a cache, in parts, and with broken images.
+
+Damaged shards are refused in tests/unit/data; test_run_refusals.py shows how a run ends then.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,6 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pytest
-import tensorflow as tf
 from PIL import Image
 from pyarrow import parquet
 
@@ -73,17 +75,6 @@ def write_tar(path: Path, part: Samples) -> None:
                 archive.addfile(info, io.BytesIO(content))
 
 
-def write_tfrecord(path: Path, part: Samples) -> None:
-    with tf.io.TFRecordWriter(str(path.with_suffix(".tfrecord"))) as writer:
-        for image, label in part:
-            features = {
-                "image/encoded": tf.train.Feature(bytes_list=tf.train.BytesList(value=[image])),
-                "image/class/label": tf.train.Feature(int64_list=tf.train.Int64List(value=[label])),
-            }
-            example = tf.train.Example(features=tf.train.Features(feature=features))
-            writer.write(example.SerializeToString())
-
-
 def write_parquet(path: Path, part: Samples) -> None:
     images = [{"bytes": image, "path": None} for image, _ in part]
     kind = pa.struct([("bytes", pa.binary()), ("path", pa.string())])
@@ -93,7 +84,6 @@ def write_parquet(path: Path, part: Samples) -> None:
 
 WRITERS: dict[str, Callable[[Path, Samples], None]] = {
     "tar_shards": write_tar,
-    "tfrecord_shards": write_tfrecord,
     "parquet_shards": write_parquet,
 }
 SHARED = {"slots": {"per_node": 1, "preprocessors_per_node": 2}}
@@ -143,38 +133,15 @@ def train(lab, name: str, access: str, sections: dict) -> tuple:
 
 
 @pytest.mark.parametrize(
-    ("access", "sections", "names"),
-    [
-        ("shared", SHARED, ["tar_shards", "tfrecord_shards"]),
-        ("partitioned", PARTITIONED, ["parquet_shards"]),
-    ],
+    ("access", "sections", "name"),
+    [("shared", SHARED, "tar_shards"), ("partitioned", PARTITIONED, "parquet_shards")],
     ids=["shared", "partitioned"],
 )
-def test_shards_train_as_a_folder_does(data, same_outcome, access, sections, names):
+def test_shards_train_as_a_folder_does(data, same_outcome, access, sections, name):
+    """tests/unit/data reads each format, TFRecord files too."""
     expected = train(data, "image_folder", access, sections)
-    for name in names:
-        same_outcome(train(data, name, access, sections), expected)
-        if access == "shared":
-            last = data.events("run-finished")[-1]
-            num_decoded = last.num_preprocessed - last.num_from_cache
-            assert (
-                NUM_SAMPLES - BROKEN <= num_decoded <= 1.1 * NUM_SAMPLES
-            )  # both preprocessors may decode one
-
-
-def test_damaged_shards_are_refused_in_one_sentence(data):
-    """tests/unit/data shows what is said about each format."""
-    name = "tar_shards"
-    (first,) = (data.folder / "images" / name).glob("train-0*")
-    whole = first.read_bytes()
-    first.write_bytes(whole[: len(whole) // 2])
-    data.configure(
-        data={"dataset": f"hpcbal.data:{name}", "args": {"path": f"images/{name}"}},
-        preprocessing=PREPROCESSING,
-        slots={"per_node": 1},
-    )
-    done = data.run()
-    assert done.code == 2, done
-    assert "Traceback" not in done.err, done
-    (sentence,) = [line for line in done.err.splitlines() if name in line]
-    assert str(first.relative_to(data.folder)) in sentence
+    same_outcome(train(data, name, access, sections), expected)
+    if access == "shared":
+        last = data.events("run-finished")[-1]
+        num_decoded = last.num_preprocessed - last.num_from_cache
+        assert NUM_SAMPLES - BROKEN <= num_decoded <= 1.1 * NUM_SAMPLES  # both preprocessors may decode one

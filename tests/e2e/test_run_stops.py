@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import re
 import signal
@@ -11,8 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from hpcbal.runtime.handoff.start_file import NAME
-from hpcbal.runtime.handoff.supervision import ORPHANS_S
 from hpcbal.telemetry.resources.processes import living_children
 
 pytestmark = pytest.mark.e2e
@@ -23,20 +20,9 @@ SCHEDULER, MASTER, SECOND_TRAINER = 0, 2, 3
 DONE = {"a": ("done", 5), "b": ("done", 3), "c": ("done", 4)}
 """State and epochs of each DNN of the lab in the end."""
 
-LIMIT_S = 2 * ORPHANS_S
-"""How long ranks may take to stop by themselves."""
-
 
 def epochs_done(lab) -> int:
     return len(lab.events("epoch-done"))
-
-
-def open_files(pid: int) -> set[str]:
-    found = set()
-    for link in Path(f"/proc/{pid}/fd").iterdir():
-        with contextlib.suppress(FileNotFoundError):  # closed in between
-            found.add(os.readlink(link))
-    return found
 
 
 def wait_for_epochs(lab, running, number: int) -> None:
@@ -252,24 +238,6 @@ def slow_down(config) -> None:
     """The same schedule, four times as slow."""
     for rates in config["backend"]["rates"].values():
         rates.update({count: rate / 4 for count, rate in rates.items()})
-
-
-def test_ranks_whose_starter_was_killed_stop_cleanly(lab, undisturbed, same_outcome):
-    # Slow enough that the ranks notice it before all DNNs have ended, which would be no stop.
-    lab.configure(slow_down)
-    running = lab.start()
-    wait_for_epochs(lab, running, 2)
-    (used,) = lab.tmp.glob("hpcbal-*")
-    for pid in (running.process.pid, *running.pids().values()):
-        assert str(used / NAME) in open_files(pid), "another start would take the directory for a left-over"
-    running.process.kill()
-    running.wait(ranks_s=LIMIT_S)
-    assert list(lab.tmp.glob("hpcbal-*")) == [used]
-    assert "is gone" in lab.events("suspend-requested")[-1].reason
-    assert lab.events()[-1].exit_code == 75
-    assert lab.run().code == 0
-    assert list(lab.tmp.glob("hpcbal-*")) == []
-    same_outcome(lab.outcome(), undisturbed)
 
 
 def test_ctrl_c_at_the_very_end_spoils_nothing(lab):

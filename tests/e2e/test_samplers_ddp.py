@@ -14,22 +14,20 @@ ROOT = Path(__file__).parents[2]
 EXAMPLE = ROOT / "docs/examples/sentences_ddp.py"
 
 
-def train(num_ranks: int, epochs: int, state: Path, num_workers: int = 0) -> str:
-    """Run the example, and return what it prints; torchrun, which takes seconds, starts several ranks."""
-    torchrun = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={num_ranks}"]
-    alone = {"RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "0"}
+ALONE = """\
+import sentences_ddp
+for epochs, state in ((3, "alone.pt"), (1, "both.pt")):
+    sentences_ddp.main(epochs, state, 0)
+"""
+
+
+def python(folder: Path, *arguments: str, **environ: str) -> str:
+    """Run Python in a folder, and return what it prints."""
+    path = os.pathsep.join(map(str, (ROOT, EXAMPLE.parent)))
     done = subprocess.run(
-        [
-            sys.executable,
-            *(torchrun if num_ranks > 1 else []),
-            *(str(EXAMPLE), str(epochs), str(state), str(num_workers)),
-        ],
-        env={
-            **os.environ,
-            **(alone if num_ranks == 1 else {}),
-            "PYTHONPATH": str(ROOT),
-            "OMP_NUM_THREADS": "1",
-        },
+        [sys.executable, *arguments],
+        cwd=folder,
+        env={**os.environ, **environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"},
         capture_output=True,
         text=True,
         timeout=200,
@@ -50,9 +48,12 @@ def test_the_page_shows_the_example_that_is_run() -> None:
 @pytest.mark.e2e
 @pytest.mark.timeout(280)
 def test_two_ranks_train_as_one_does_and_go_on_from_its_state(tmp_path: Path) -> None:
-    alone, both = tmp_path / "alone.pt", tmp_path / "both.pt"
-    assert "1 ranks" in train(1, 3, alone)
-    assert "2 ranks" in train(2, 2, both, num_workers=1)
-    assert torch.load(both)["sampler"]["epoch"] == 2
-    assert "1 ranks" in train(1, 1, both)
-    torch.testing.assert_close(weights(both), weights(alone), rtol=1e-10, atol=1e-10)
+    """One process then trains alone, as long as both together, and goes on where two have stopped."""
+    launch = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2")
+    printed = python(tmp_path, *launch, str(EXAMPLE), "2", "both.pt", "1")
+    assert "2 ranks" in printed
+    assert torch.load(tmp_path / "both.pt")["sampler"]["epoch"] == 2
+    one = {"RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "0"}
+    assert python(tmp_path, "-c", ALONE, **one).count("1 ranks") == 2
+    alone, both = (weights(tmp_path / name) for name in ("alone.pt", "both.pt"))
+    torch.testing.assert_close(both, alone, rtol=1e-10, atol=1e-10)

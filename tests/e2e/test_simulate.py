@@ -80,6 +80,26 @@ def test_the_dataset_reports_its_size(capsys: Capture, config: str) -> None:
     assert opened[0]["makespan_s"] == pytest.approx(given[0]["makespan_s"])
 
 
+TWO = """\
+defaults: {optimizer: {name: sgd, learning_rate: 0.1}, batch_size: 4}
+dnns:
+  - {name: fast, model: "m:f", stop: {max_epochs: 8, PATIENCE}}
+  - {name: half, model: "m:f", stop: {max_epochs: 4, PATIENCE}}
+backend: {name: emulated, rates: {fast: {1: 100, 2: 180}, half: {1: 50, 2: 90}}}
+slots: {per_node: 2}
+"""
+
+
+@pytest.mark.parametrize(("patience", "over_bound"), [("null", 1.0), ("3", 1.11)])
+def test_decisions_know_how_long_a_dnn_trains_that_cannot_end_early(
+    capsys: Capture, tmp_path: Path, config: str, patience: str, over_bound: float
+) -> None:
+    """Side by side the two end together; if both may end early, the slower one gets all slots first."""
+    (tmp_path / config).write_text(TWO.replace("PATIENCE", f"patience: {patience}"))
+    (row,) = simulated(capsys, config, "--samples", "1000", "--slots", "2", "--paradigm", "elastic")["rows"]
+    assert row["over_lower_bound"] == pytest.approx(over_bound, abs=0.01)
+
+
 def test_epochs_can_be_drawn(capsys: Capture, config: str) -> None:
     most = simulated(capsys, config, "--samples", "1000")["rows"][0]
     drawn = simulated(capsys, config, "--samples", "1000", "--epochs", "0.25")["rows"][0]

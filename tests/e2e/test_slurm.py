@@ -41,6 +41,7 @@ def test_jobs_end_with_what_the_run_has_recorded(cluster: Cluster) -> None:
     cluster.control("kill-node", node)
     lost.wait_for(lambda: lost.show("JobState") != "RUNNING")
     assert lost.show("ExitCode") == "1:0"  # so it is FAILED, once Slurm has given up waiting for the node
+    assert f"node {node} was lost, as the launcher says above" in lost.log
     # otherwise Slurm notices it after SlurmdTimeout; the other nodes are enough for the other tests
     cluster.run("scontrol", "update", f"NodeName={node}", "State=DOWN", "Reason=test")
     assert whole.end() == ("COMPLETED", "0:0")

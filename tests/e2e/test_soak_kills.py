@@ -17,7 +17,7 @@ PLANNED = [
 
 
 def test_a_run_of_the_soak_survives_a_kill(tmp_path: Path) -> None:
-    wanted = clean_outcome(tmp_path / "clean", "local")
-    faults = dict(disturbed_run(tmp_path / "run", "local", PLANNED, wanted))
+    wanted = clean_outcome(tmp_path / "clean", "elastic")
+    faults = dict(disturbed_run(tmp_path / "run", "elastic", PLANNED, wanted))
     assert set(faults.values()) == {None}, faults
     assert len(faults) == len(PLANNED) + 1

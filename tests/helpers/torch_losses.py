@@ -112,6 +112,7 @@ WRONG = {
     "of_argmax": lambda own, batch: own(batch.x).argmax(1).to(batch.x.dtype),
     "mixing": lambda own, batch: own(batch.x).sum(1) - own(batch.x).mean(),
     "in_place": lambda own, batch: own(batch.x.mul_(2.0)).sum(1),
+    "labels_in_place": lambda own, batch: own(batch.x).sum(1) * batch.y.clamp_(0, 1),
     "odd_pair": lambda own, batch: (own(batch.x).sum(1), own(batch.x)[:, :2]),
     "failing": lambda own, batch: batch.pixels,
 }

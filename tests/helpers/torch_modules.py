@@ -277,3 +277,70 @@ class _Unused(_WithToken):
 
 def unused(input_shape: tuple[int, ...], num_classes: int) -> nn.Module:
     return _Unused(int(torch.tensor(input_shape).prod()), num_classes)
+
+
+class _Listed(nn.Module):
+    """Keeps a layer where PyTorch does not look for it."""
+
+    def __init__(self, inputs: int, num_classes: int) -> None:
+        super().__init__()
+        self.hidden = [nn.Linear(inputs, 7)]
+        self.logits = nn.Linear(7, num_classes)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.logits(self.hidden[0](x.flatten(1)))
+
+
+def listed(input_shape: tuple[int, ...], num_classes: int) -> nn.Module:
+    return _Listed(int(torch.tensor(input_shape).prod()), num_classes)
+
+
+class _Penalised(_Listed):
+    """A teacher in a list, and a loss with the gradient by samples."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        with torch.no_grad():
+            hidden = super().forward(x)
+        return hidden + self.logits(x.flatten(1)[:, :7])
+
+    def loss(self, batch: Any) -> torch.Tensor:
+        with torch.enable_grad():
+            x = batch.x.clone().requires_grad_()
+            outputs = self(x)
+            (gradient,) = torch.autograd.grad(outputs.sum(), x, create_graph=True)
+        return outputs.square().sum(1) + gradient.flatten(1).square().sum(1)
+
+
+def penalised(input_shape: tuple[int, ...], num_classes: int) -> nn.Module:
+    return _Penalised(int(torch.tensor(input_shape).prod()), num_classes)
+
+
+class _Complex(_Changing):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.fft.fft(self.inner(x))
+
+
+def of_complex(input_shape: tuple[int, ...], num_classes: int) -> nn.Module:
+    return _Complex(linear(input_shape, num_classes))
+
+
+class _AlwaysDropping(_Changing):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return nn.functional.dropout(self.inner(x))
+
+
+def always_dropping(input_shape: tuple[int, ...], num_classes: int) -> nn.Module:
+    """Also in inference: it does not look at `self.training`."""
+    return _AlwaysDropping(linear(input_shape, num_classes))
+
+
+def groups(input_shape: tuple[int, ...], num_classes: int) -> nn.Module:
+    """Normalises groups of channels; with a frozen stem the first ones have inputs without a gradient."""
+    return nn.Sequential(
+        nn.Conv2d(input_shape[0], 8, 3),
+        nn.GroupNorm(2, 8),
+        nn.Conv2d(8, 4, 3),
+        nn.GroupNorm(2, 4),
+        nn.Flatten(),
+        nn.LazyLinear(num_classes),
+    )

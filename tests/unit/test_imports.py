@@ -6,7 +6,8 @@ import ast
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -212,9 +213,13 @@ def within(name: str, places: tuple[str, ...]) -> bool:
     return any(name == place or name.startswith(f"{place}.") for place in places)
 
 
-IMPORTS = {name: imports_of(path) for name, path in modules().items()}
+@cache
+def imports() -> Mapping[str, set[str]]:
+    """Dotted names that each module imports when it runs."""
+    return {name: imports_of(path) for name, path in modules().items()}
 
 
+@cache
 def room_of(name: str) -> str:
     """The room of a module, by its name below `hpcbal`."""
     fits = [room for room in ROOMS if within(name, (room,))]
@@ -225,7 +230,7 @@ def room_of(name: str) -> str:
 def test_a_room_imports_only_the_rooms_above_it_and_its_packages(room: str) -> None:
     rooms = [*ROOMS][: [*ROOMS].index(room) + 1]
     wrong = []
-    for name, imported in IMPORTS.items():
+    for name, imported in imports().items():
         if room_of(name) != room:
             continue
         for target in imported:
@@ -242,9 +247,9 @@ def test_a_room_imports_only_the_rooms_above_it_and_its_packages(room: str) -> N
 def test_no_modules_import_each_other_in_a_circle() -> None:
     modules_of = {
         name: {inside for top, _, inside in (target.partition(".") for target in imported) if top == "hpcbal"}
-        for name, imported in IMPORTS.items()
+        for name, imported in imports().items()
     }
-    known = set(IMPORTS)
+    known = set(imports())
     graph = {name: {t for t in targets if t in known} - {name} for name, targets in modules_of.items()}
     while leaves := {name for name, targets in graph.items() if not targets}:
         graph = {name: targets - leaves for name, targets in graph.items() if name not in leaves}
@@ -252,7 +257,7 @@ def test_no_modules_import_each_other_in_a_circle() -> None:
 
 
 def test_every_module_has_a_room_in_the_table() -> None:
-    assert [name for name in IMPORTS if room_of(name) == "hpcbal"] == ["__init__"]
+    assert [name for name in imports() if room_of(name) == "hpcbal"] == ["__init__"]
 
 
 def test_no_module_grows_beyond_its_one_idea() -> None:
@@ -264,7 +269,7 @@ def test_no_module_grows_beyond_its_one_idea() -> None:
 def test_a_package_is_imported_only_in_its_places(package: str) -> None:
     wrong = [
         f"hpcbal.{name} imports {target}"
-        for name, imported in IMPORTS.items()
+        for name, imported in imports().items()
         for target in imported
         if within(target, (package,)) and not within(name, PLACES[package])
     ]

@@ -83,7 +83,8 @@ _USE_OF_KIND = {
 
 def report_of(scenario: Scenario, run: SimulatedRun, paradigm: str, seed: int) -> ReportData:
     """Return the data of the report on one simulated run."""
-    epochs = scenario.draw(seed).epochs
+    workload = scenario.draw(seed)
+    epochs = {spec.dnn_id: spec.stop.max_epochs for spec in workload.specs} | dict(workload.epochs)
     cluster = cluster_of(run.num_slots, scenario.slots_per_node)
     data = ReportData(
         name=scenario.name,

@@ -131,7 +131,7 @@ class InitConfig(Section):
     skip: LayerPatterns = key((), "Layers that keep their random weights.", PATTERNS_ALLOWED)
     prefix: str = key(
         "",
-        "Of a file of PyTorch: take the names that begin with this, without it, such as `module.`.",
+        "Of a file of PyTorch or a run: take the names that begin with this, without it, such as `module.`.",
         "a text",
     )
 
@@ -161,8 +161,8 @@ class InitConfig(Section):
 
     @model_validator(mode="after")
     def _check(self) -> InitConfig:
-        if self.prefix and not self.is_torch_file:
-            raise wrong("prefix", f"got {self.prefix!r}, allowed: leave it out without a file of PyTorch")
+        if self.prefix and self.is_keras_file:
+            raise wrong("prefix", f"got {self.prefix!r}, allowed with a file of Keras: leave it out")
         if self.is_file:
             of_run: Mapping[str, str | None] = {"dnn": self.dnn, "weights": self.weights}
             for name, value in of_run.items():

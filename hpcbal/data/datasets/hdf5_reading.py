@@ -62,6 +62,13 @@ def member_of(file: h5py.File, path: Path, name: str) -> h5py.Dataset:
     if isinstance(member, h5py.Dataset):
         check_sources(member)
     else:
+        link = file.get(name, getlink=True) if member is None else None
+        if isinstance(link, h5py.ExternalLink | h5py.SoftLink):
+            place = f"{link.filename}:{link.path}" if isinstance(link, h5py.ExternalLink) else link.path
+            raise DataError(
+                f"hdf5: {path}: {name!r} is a link to {place}, where no dataset can be read; restore it, or "
+                "copy the values into this file"
+            )
         found: list[str] = []
         file.visititems(lambda key, item: found.append(key) if isinstance(item, h5py.Dataset) else None)
         raise DataError(f"hdf5: {path}: no dataset {name!r}, there are: {', '.join(found) or 'none'}")

@@ -1,4 +1,4 @@
-"""Check HDF5 datasets whose values lie in other datasets or files: HDF5 reads fill values for what lacks."""
+"""Check that all values of HDF5 datasets are somewhere: HDF5 reads fill values for what lacks."""
 
 from __future__ import annotations
 
@@ -21,10 +21,11 @@ _ESCAPED = re.compile("%[b%]")
 
 
 def check_sources(stored: h5py.Dataset) -> None:
-    """Check that every value of a virtual or external dataset comes from a source, whatever lies between.
+    """Check that every value of a dataset was written, or comes from a source, whatever lies between.
 
     Raises:
-        DataError: if a source is missing or too small, or no source is mapped to a part of the dataset.
+        DataError: if chunks were never written, a source is missing or too small, or no source is mapped to a
+            part of the dataset.
     """
     _check(stored, f"{stored.file.filename}:{stored.name}", {})
 
@@ -34,6 +35,8 @@ def _check(stored: h5py.Dataset, where: str, known: dict[tuple[str, str], tuple[
     if stored.external:
         _check_external(stored, where)
     if not stored.is_virtual:
+        if not stored.external:
+            _check_written(stored, where)
         return
     from h5py import h5s
 
@@ -50,6 +53,29 @@ def _check(stored: h5py.Dataset, where: str, known: dict[tuple[str, str], tuple[
     num_values, num_covered = math.prod(stored.shape), covered.get_select_npoints()
     if num_covered < num_values:
         raise _lack(where, f"only {num_covered} of its {num_values} values are mapped to a source")
+
+
+def _check_written(stored: h5py.Dataset, where: str) -> None:
+    """Check that a program has not ended before it had written all rows; values of zero are written, too.
+
+    Rows of variable length that are not there are empty, so they are found as broken samples.
+    """
+    import h5py
+
+    if h5py.check_vlen_dtype(stored.dtype) is not None and h5py.check_string_dtype(stored.dtype) is None:
+        return
+    if stored.chunks is None:
+        if stored.size and not stored.id.get_storage_size():
+            raise _lack(where, "none of its values was ever written")
+        return
+    num_chunks = math.prod(-(-n // m) for n, m in zip(stored.shape, stored.chunks, strict=True))
+    written = stored.id.get_num_chunks()
+    if written < num_chunks:
+        rows = stored.chunks[0]
+        what = (
+            f"only {written} of its {num_chunks} chunks (of {rows} row{'s' * (rows != 1)}) were ever written"
+        )
+        raise _lack(where, what)
 
 
 def _lack(where: str, what: str) -> DataError:

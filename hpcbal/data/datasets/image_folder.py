@@ -19,6 +19,8 @@ from hpcbal.data.spec import LabelSpec
 from hpcbal.errors import DataError
 
 DEFAULT_EXTENSIONS = ("png", "jpg", "jpeg")
+OTHER_EXTENSIONS = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp")
+"""Ends of names by which files that are left out are known as images."""
 DIGEST_SIZES, DIGEST_FILES = 10_000, 64
 """Files whose size, and whose content, is looked at to know a folder again: a parallel file system takes
 a tenth of a millisecond and more for each."""
@@ -46,6 +48,7 @@ class ImageFolder:
         content_fingerprint: digest of the sizes of at most `DIGEST_SIZES` files, and of the first 64 KiB of
             at most `DIGEST_FILES`.
         remarks: whether the index was damaged, or cannot be kept.
+        notes: which folders and images inside of classes are left out.
     """
 
     sample_spec = None
@@ -61,6 +64,8 @@ class ImageFolder:
         self.labels = np.repeat(np.arange(self.num_classes), index["num_files"])
         self.fingerprint = index["fingerprint"].tobytes().hex()
         self.remarks = remarks
+        left_out = index["left_out"].tobytes().decode() if "left_out" in index else ""  # older ones lack it
+        self.notes = (left_out,) if left_out else ()
         self._names = Names(index["joined"], index["ends"])
 
     def __len__(self) -> int:
@@ -146,9 +151,11 @@ def image_folder(
 def _listing(root: Path, class_names: Sequence[str], endings: tuple[str, ...]) -> Arrays:
     """List all classes.
 
-    Returns: the names of all files, as in `Names`; `num_files` of each class; the `fingerprint`.
+    Returns: the names of all files, as in `Names`; `num_files` of each class; the `fingerprint`; `left_out`,
+        a sentence about what classes hold besides, in UTF-8.
     """
-    files = [_image_names(root / name, endings) for name in class_names]
+    found = [_contents(root / name, endings) for name in class_names]
+    files = [names for names, _ in found]
     empty = [name for name, names in zip(class_names, files, strict=True) if not names]
     if empty:
         shown = ", ".join(empty[:5]) + (f" and {len(empty) - 5} more" if len(empty) > 5 else "")
@@ -156,6 +163,7 @@ def _listing(root: Path, class_names: Sequence[str], endings: tuple[str, ...]) -
             f"image_folder: no {', '.join(endings)} file in {shown} of {root}; remove the folder, or add its "
             "file type to data.args.extensions"
         )
+    left_out = [f"{name}/{each}" for name, (_, rest) in zip(class_names, found, strict=True) for each in rest]
     digest = hashlib.sha256()
     for class_name, names in zip(class_names, files, strict=True):
         digest.update(b"".join(os.fsencode(f"{class_name}/{name}") + b"\0" for name in names))
@@ -165,7 +173,20 @@ def _listing(root: Path, class_names: Sequence[str], endings: tuple[str, ...]) -
         "ends": all_names.ends,
         "num_files": np.array([len(names) for names in files]),
         "fingerprint": np.frombuffer(digest.digest(), np.uint8),
+        "left_out": np.frombuffer(_told(left_out), np.uint8),
     }
+
+
+def _told(left_out: Sequence[str]) -> bytes:
+    """Return a sentence about folders and images inside of classes that are left out; empty if none are."""
+    if not left_out:
+        return b""
+    shown = ", ".join(left_out[:3]) + (f" and {len(left_out) - 3} more" if len(left_out) > 3 else "")
+    are = "is" if len(left_out) == 1 else "are"
+    return (
+        f"image_folder: {shown} {are} left out: images lie in the folder of their class itself, and "
+        "data.args.extensions lists their types"
+    ).encode(errors="replace")
 
 
 def _changed_ns(folder: Path) -> int:
@@ -175,9 +196,18 @@ def _changed_ns(folder: Path) -> int:
         raise DataError(f"image_folder: {folder} cannot be read: {error.strerror}") from error
 
 
-def _image_names(directory: Path, endings: tuple[str, ...]) -> tuple[str, ...]:
-    entries = _scan(directory)
-    return tuple(sorted(e.name for e in entries if e.name.lower().endswith(endings) and not e.is_dir()))
+def _contents(directory: Path, endings: tuple[str, ...]) -> tuple[tuple[str, ...], list[str]]:
+    """Return the names of a class's files, and of folders and other images in it, which are left out."""
+    names, rest = list[str](), list[str]()
+    for entry in _scan(directory):
+        name = entry.name.lower()
+        if entry.is_dir():
+            rest.append(f"{entry.name}/")
+        elif name.endswith(endings):
+            names.append(entry.name)
+        elif name.endswith(OTHER_EXTENSIONS):
+            rest.append(entry.name)
+    return tuple(sorted(names)), sorted(rest)
 
 
 def _scan(directory: Path) -> list[os.DirEntry[str]]:

@@ -5,7 +5,6 @@ All that is asked of them is `len(items)` and `items[number]`; no library is imp
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
@@ -29,11 +28,14 @@ from hpcbal.data.items import (
     Layout,
     Reading,
     arranged,
+    content_of,
+    digest_of,
     form_of,
     is_image,
     label_of,
     layout_of,
     sample_of,
+    unrepeatable,
 )
 from hpcbal.data.spec import UNBOUNDED, LabelSpec, SampleSpec
 from hpcbal.errors import DataError
@@ -212,11 +214,8 @@ class MapStyle:
     def _check_repeatable(self, tried: Tried) -> None:
         """Refuse items that differ from read to read: resumed runs and other ranks would see other data."""
         for number in [*tried][:TRIED_TWICE]:
-            if _content(tried[number]) != _content(self.read(number)):
-                raise self._wrong(
-                    f"item {number} differs from read to read, so runs could not be repeated; take random "
-                    "transforms out of it, and list random_flip or a function of your own in preprocessing"
-                )
+            if content_of(tried[number]) != content_of(self.read(number)):
+                raise self._wrong(unrepeatable(number))
 
     def _sample_spec(self, tried: Tried) -> SampleSpec | None:
         kinds = {number: _kind_of(sample) for number, (sample, _) in tried.items()}
@@ -291,12 +290,7 @@ class MapStyle:
 
     def _digest(self, tried: Tried) -> str:
         facts = (self._length, self.reading.columns, str(self.sample_spec), self.label_spec, self.class_names)
-        digest = hashlib.sha256(repr(facts).encode())
-        if self.labels is not None:
-            digest.update(self.labels.astype("<i8").tobytes())
-        for number in sorted(tried):
-            digest.update(f"{number} ".encode() + _content(tried[number]))
-        return digest.hexdigest()
+        return digest_of(facts, self.labels, {number: content_of(each) for number, each in tried.items()})
 
 
 def _converted(item: Any, columns: Columns) -> tuple[RawSample, NDArray[Any]]:
@@ -309,17 +303,6 @@ def _kind_of(sample: RawSample) -> str:
     if isinstance(sample, np.ndarray):
         return f"an array of {sample.ndim} axes and type {sample.dtype.name}"
     return "bytes"
-
-
-def _content(sample_and_label: tuple[RawSample, NDArray[Any]]) -> bytes:
-    return b" ".join(map(_bytes_of, sample_and_label))
-
-
-def _bytes_of(part: RawSample) -> bytes:
-    """Content and shape of a sample or label."""
-    if isinstance(part, bytes):
-        return part
-    return f"{part.shape} {part.dtype.str} ".encode() + part.tobytes()
 
 
 def map_style(

@@ -20,6 +20,9 @@ from hpcbal.data.spec import SampleSpec
 FORMATS = ("PNG", "JPEG", "BMP", "GIF", "TIFF", "WEBP")
 """Formats that Pillow may try; formats that run other programs or read other files are left out."""
 
+MAX_16_BITS = 2**16 - 1
+_NO_BYTES = "an image of {held}, allowed: bytes or 16 bits; read it in a dataset of your own, as an array"
+
 _CHANNELS = {"rgb": 3, "gray": 1}
 _PILLOW_MODE = {"rgb": "RGB", "gray": "L"}
 _COLOR_SPACE = {"rgb": "RGB", "gray": "GRAY"}
@@ -81,7 +84,7 @@ class Decode(OwnOperation, operations.DecodeArgs):
 
         Raises:
             UnusableSampleError: if the image has no known format, is damaged, truncated, or unreasonably
-                large.
+                large, or its pixels are floating-point numbers or have more than 16 bits.
         """
         if not self.exact and self.mode == "rgb":  # gray is what Pillow makes of RGB
             whole = self._by_simplejpeg(sample, lambda height, width: 1.0)
@@ -162,15 +165,20 @@ class Decode(OwnOperation, operations.DecodeArgs):
                 raise UnusableSampleError(f"not an image that Pillow can read (known: {known})") from None
             except (Image.DecompressionBombWarning, Image.DecompressionBombError) as error:
                 raise UnusableSampleError(f"too large to be decoded: {error}") from None
-            except MemoryError:
+            except (MemoryError, UnusableSampleError):
                 raise
             except Exception as error:  # Pillow's plugins raise many types on damaged files
                 raise UnusableSampleError(f"cannot be decoded: {type(error).__name__}: {error}") from error
 
     def _to_array(self, image: Any) -> NDArray[Any]:
+        if image.mode == "F":  # Pillow would cut 0.7 to 0, and 3000.0 to 255
+            raise UnusableSampleError(_NO_BYTES.format(held="floating-point numbers"))
         if image.mode == "I" or image.mode.startswith("I;16"):
             # Pillow would clip 16-bit values to 255 instead of scaling them.
-            gray = (np.asarray(image) >> 8).clip(0, 255).astype(np.uint8)[:, :, np.newaxis]
+            values = np.asarray(image)
+            if values.min() < 0 or values.max() > MAX_16_BITS:
+                raise UnusableSampleError(_NO_BYTES.format(held=f"numbers beyond 0..{MAX_16_BITS}"))
+            gray = (values >> 8).astype(np.uint8)[:, :, np.newaxis]
             return gray if self.mode == "gray" else np.repeat(gray, 3, axis=2)
         if image.mode == "P" and "transparency" in image.info:
             image = image.convert("RGBA")

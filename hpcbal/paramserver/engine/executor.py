@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
 from contextlib import AbstractContextManager, closing, nullcontext
 from functools import partial
 from typing import Any
@@ -92,6 +93,7 @@ class Executor(AppHands):
         self._channel = channel
         self._wire = Wire(transport, self._resources.link)
         self._pull_start_s = 0.0
+        self._terms: Future[Mapping[str, float]] | None = None
         self.reactor = self._resources.reactor(transport, channel, self._on_message)
         self.buffers = self._resources.buffers(job.memory_bytes)
         self.samples = self._resources.samples(job, self._share_memory)
@@ -245,10 +247,22 @@ class Executor(AppHands):
     def computed(self, turn: Turn, start_s: float, end_s: float) -> None:
         self._trace.turn(turn.epoch, self._pull_start_s, start_s, end_s, turn.num_samples)
 
+    @property
+    def is_at_objective(self) -> bool:
+        """Whether the app computes an objective, in a thread of its own."""
+        return self._terms is not None and not self._terms.done()
+
+    def begin_terms(
+        self, compute: Callable[[], Mapping[str, float]]
+    ) -> Callable[[], Mapping[str, float] | None]:
+        self._terms = terms = self._resources.apart(compute)
+        return lambda: terms.result() if terms.done() else None
+
     def listen(self) -> None:
         self.reactor.listen()
 
     def drop(self) -> None:
+        self._terms = None
         self.client.drop_rows()
 
     def parameter_objectives(self, epoch: int) -> Iterator[tuple[int, Callable[[], Mapping[str, float]]]]:

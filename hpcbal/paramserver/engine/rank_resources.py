@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import TypeVar
 
 from hpcbal.comm.channel import Channel, Message
 from hpcbal.paramserver.engine.buffers import Buffers
@@ -14,6 +17,8 @@ from hpcbal.paramserver.engine.wire import PacedLink
 from hpcbal.paramserver.worker.job import JobSetup
 from hpcbal.paramserver.worker.resources import Resources
 from hpcbal.paramserver.worker.samples import WorkerSamples
+
+T = TypeVar("T")
 
 
 class RankResources:
@@ -61,9 +66,37 @@ class RankResources:
         """Work on what only this executor knows: files, and batches that are put together."""
         return nullcontext()
 
+    def apart(self, work: Callable[[], T]) -> Future[T]:
+        """Do work of the app in a thread of its own, and serve meanwhile; the thread may be left behind."""
+        return in_thread(work)
+
     def taking(self, reactor: Reactor, seconds: float) -> AbstractContextManager[None]:
         """Let the block take so many seconds of an emulated machine's cores, and serve meanwhile."""
         return _taking(reactor, seconds)
+
+
+def in_thread(
+    work: Callable[[], T], name: str | None = None, then: Callable[[], None] | None = None
+) -> Future[T]:
+    """Do work in a thread that does not keep the process alive.
+
+    Args:
+        work: what it returns or raises is the result.
+        name: of the thread; None: that of this thread.
+        then: called in the thread at the end.
+    """
+    result = Future[T]()
+
+    def perform() -> None:
+        try:
+            result.set_result(work())
+        except BaseException as error:
+            result.set_exception(error)
+        if then is not None:
+            then()
+
+    threading.Thread(target=perform, name=name or threading.current_thread().name, daemon=True).start()
+    return result
 
 
 @contextmanager

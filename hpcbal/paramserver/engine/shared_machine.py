@@ -12,13 +12,15 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from contextlib import AbstractContextManager, contextmanager
 from functools import partial
+from typing import TypeVar
 
 from hpcbal.comm.channel import Channel, Message
 from hpcbal.paramserver.coscheduling.processor import PacedResource
 from hpcbal.paramserver.engine.buffers import Buffers, MachineMemory
-from hpcbal.paramserver.engine.rank_resources import RankResources
+from hpcbal.paramserver.engine.rank_resources import RankResources, in_thread
 from hpcbal.paramserver.engine.reactor import FIRST_SLEEP_S, LATE_SHARE, MAX_SLEEP_S, SPIN_S, Reactor
 from hpcbal.paramserver.engine.spilled_samples import SpilledSamples
 from hpcbal.paramserver.engine.transport import Transport
@@ -30,6 +32,8 @@ from hpcbal.paramserver.worker.samples import WorkerSamples
 from hpcbal.policies.grouping import JobMemory
 
 SCHEDULER_RANK = 0
+
+T = TypeVar("T")
 
 
 class SharedMachine(MachineQueues):
@@ -195,6 +199,13 @@ class Tenant(RankResources):
             yield
         finally:
             self.machine.lock.acquire()
+
+    def apart(self, work: Callable[[], T]) -> Future[T]:
+        def wake() -> None:
+            with self.machine.lock:
+                self.wake()
+
+        return in_thread(work, then=wake)
 
     def taking(self, reactor: Reactor, seconds: float) -> AbstractContextManager[None]:
         """See `RankResources`; jobs that compute at a time share the cores. The machine serves meanwhile."""

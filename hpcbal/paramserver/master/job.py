@@ -92,7 +92,7 @@ class JobMachine:
         self._limit = 0
         self._evaluating: ObjectiveSums | None = None
         self._gives_up = False  # a stop waits for no objective
-        self._has_given_up = False  # one that was under way; executors may still report their terms
+        self._has_given_up = False  # one that was under way; its terms or metrics may still come
         self._reconfiguration: Reconfiguration | None = None
         self._wants_save = False
         self._stop_reason: str | None = None
@@ -129,11 +129,6 @@ class JobMachine:
     def is_amid_step(self) -> bool:
         """Whether workers have been allowed a step that not all of them have done."""
         return self._cursors.done < self._limit
-
-    @property
-    def is_evaluating(self) -> bool:
-        """Whether an objective is computed, or a stop has given it up; executors report late then."""
-        return self._evaluating is not None or self._has_given_up
 
     @property
     def is_iterating(self) -> bool:
@@ -278,6 +273,8 @@ class JobMachine:
         return [ComputeMetrics(event.epoch, self._evaluating.total())] if self._evaluating.is_complete else []
 
     def _measured(self, event: MetricsComputed) -> list[Instruction]:
+        if self._evaluating is None:
+            return []  # given up
         record = EpochRecord(event.epoch, event.epoch - 1, dict(event.metrics), event.seconds)
         self._evaluating = None
         self._ended_epochs = event.epoch
@@ -338,7 +335,7 @@ class JobMachine:
         if self._phase in ("loading", "initialising", "new") and self._loaded is None:
             return self._drain("suspended", "", reason)  # nothing has been trained
         self._gives_up = self._gives_up or gives_up_objective
-        if self._gives_up and self._evaluating is not None and not self._evaluating.is_complete:
+        if self._gives_up and self._evaluating is not None:
             self._evaluating, self._has_given_up = None, True
         return self._pause_if_due()
 

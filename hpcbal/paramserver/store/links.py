@@ -1,7 +1,9 @@
 """Links of given speed: when a message leaves its sender, and when it has arrived.
 
-The engine paces emulated executors with this arithmetic, and the simulator runs on it, so both agree on what
-a link does. Times are integers, in nanoseconds of one clock that all ranks share.
+`Link` carries one message after the other. The engine paces emulated executors with this arithmetic, and the
+simulator runs on it, so both agree on what a link does. `SharedLinks` lets messages share links, as TCP does:
+their speeds depend on all others that are on their way, which only the simulator knows. Times are integers,
+in nanoseconds of one clock that all ranks share.
 """
 
 from __future__ import annotations
@@ -9,6 +11,8 @@ from __future__ import annotations
 import heapq
 import itertools
 import math
+from collections import defaultdict, deque
+from collections.abc import Iterable, Mapping
 from typing import Generic, TypeVar
 
 from hpcbal.errors import HpcbalError
@@ -90,3 +94,96 @@ class Link(Generic[T]):
         """
         times = [queue[0][0] for queue in (self._announced, self._due) if queue]
         return min(times, default=None)
+
+
+End = tuple[int, str]
+"""A rank's link in one direction: `up` or `down`."""
+
+DONE_BYTES = 1e-6
+"""Left of a message that has arrived."""
+
+
+class SharedLinks(Generic[T]):
+    """The links of all ranks, whose messages share them fairly (max-min over the links of both ends).
+
+    Messages from one rank to another follow each other, as in one stream. All streams that have something to
+    carry share links, and the speeds change whenever one begins or ends.
+
+    Args:
+        bytes_per_s: of each rank's link in each direction, > 0.
+    """
+
+    def __init__(self, bytes_per_s: Mapping[int, float]) -> None:
+        self._bytes_per_s = bytes_per_s
+        self._waiting: defaultdict[tuple[int, int], deque[tuple[int, T]]] = defaultdict(deque)
+        self._left: dict[tuple[int, int], float] = {}  # bytes of the first message of each stream
+        self._rates: dict[tuple[int, int], float] = {}  # bytes/s
+        self._until_ns = 0
+
+    def send(self, now_ns: int, source: int, destination: int, num_bytes: int, message: T) -> None:
+        """Send a message; `arrived` was called at all earlier times at which messages were due."""
+        self._advance(now_ns)
+        stream = source, destination
+        self._waiting[stream].append((num_bytes, message))
+        if stream not in self._left:
+            self._left[stream] = float(num_bytes)
+            self._rates = max_min_rates(self._left, self._bytes_per_s)
+
+    def arrived(self, now_ns: int) -> list[T]:
+        """The messages that have arrived by now, since the last call."""
+        self._advance(now_ns)
+        over = [stream for stream, left in self._left.items() if left <= DONE_BYTES]
+        messages = []
+        for stream in over:
+            waiting = self._waiting[stream]
+            messages.append(waiting.popleft()[1])
+            del self._left[stream]
+            if waiting:
+                self._left[stream] = float(waiting[0][0])
+        if any(stream not in self._left for stream in over):
+            self._rates = max_min_rates(self._left, self._bytes_per_s)
+        return messages
+
+    @property
+    def next_ns(self) -> int | None:
+        """When the next message arrives if none is sent before; None: none is on its way."""
+        if not self._left:
+            return None
+        seconds = min(left / self._rates[stream] for stream, left in self._left.items())
+        return self._until_ns + math.ceil(NS_PER_S * seconds)
+
+    def _advance(self, now_ns: int) -> None:
+        seconds, self._until_ns = (now_ns - self._until_ns) / NS_PER_S, now_ns
+        if seconds > 0:
+            for stream in self._left:
+                self._left[stream] -= seconds * self._rates[stream]
+
+
+def max_min_rates(
+    streams: Iterable[tuple[int, int]], bytes_per_s: Mapping[int, float]
+) -> dict[tuple[int, int], float]:
+    """Return the rates of streams: none can be faster unless one that is no faster becomes slower.
+
+    Args:
+        streams: sender and receiver of each.
+        bytes_per_s: of each rank's link in each direction.
+    """
+    by_end: defaultdict[End, set[tuple[int, int]]] = defaultdict(set)
+    for stream in streams:
+        by_end[stream[0], "up"].add(stream)
+        by_end[stream[1], "down"].add(stream)
+    free = {end: bytes_per_s[end[0]] for end in by_end}
+    rates: dict[tuple[int, int], float] = {}
+    while by_end:
+        # The fullest link decides for its streams; what they leave of other links is for the others there.
+        fullest = min(by_end, key=lambda end: free[end] / len(by_end[end]))
+        rate = free[fullest] / len(by_end[fullest])
+        for stream in by_end.pop(fullest):
+            rates[stream] = rate
+            other = (stream[1], "down") if fullest[1] == "up" else (stream[0], "up")
+            if other in by_end:
+                free[other] = max(0.0, free[other] - rate)
+                by_end[other].discard(stream)
+                if not by_end[other]:
+                    del by_end[other]
+    return rates

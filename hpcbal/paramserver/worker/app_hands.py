@@ -194,7 +194,7 @@ class AppHands(Hands[Wanted, Parameters, CheckedUpdates, DataBlock]):
             values = {**values, **own}
 
         def compute() -> Mapping[str, float]:
-            with self.aside(), calling(self._job.app, "objective"):
+            with calling(self._job.app, "objective"):
                 terms = self._job.app.objective(batch, values)
             return checked_terms("objective", terms)
 

@@ -138,6 +138,16 @@ class Hands(ABC, Generic[W, V, U, B]):
     def objective(self, block: B, values: V) -> tuple[int, Callable[[], Mapping[str, float]]]:
         """Return the number of a data block, and what computes its terms of the objective."""
 
+    def begin_terms(
+        self, compute: Callable[[], Mapping[str, float]]
+    ) -> Callable[[], Mapping[str, float] | None]:
+        """Begin to compute terms of data, from `objective`.
+
+        Returns: what gives them; as long as they are not there, None. After `drop`, nobody waits for them.
+        """
+        terms = compute()
+        return lambda: terms
+
     def listen(self) -> None:
         """Hear what has come, between two data blocks of an objective; nothing waits for it."""
 
@@ -365,14 +375,12 @@ class Worker(Generic[W, V, U, B]):
         for wanted, blocks in hands.evaluated_together(missing, epoch):
             _, values = yield from self._pull(wanted, step, 0, keeps_dense=bool(data))
             for block in blocks:
-                hands.listen()
-                if self._is_given_up:
+                found = yield from self._terms_of(block, values)
+                if found is None:
                     hands.drop()
                     return
-                number, compute = hands.objective(block, values)
-                with self._resources.computing() as begun:
-                    yield from begun
-                    data[number] = compute()
+                number, terms = found
+                data[number] = terms
             del values
             hands.drop()
         for number, compute in hands.parameter_objectives(epoch):
@@ -381,6 +389,19 @@ class Worker(Generic[W, V, U, B]):
                 parameters[number] = compute()
         if data or parameters:
             self._report(messages.Evaluated(epoch, data, parameters, hands.now_s - start_s))
+
+    def _terms_of(self, block: B, values: V) -> Waits[tuple[int, Mapping[str, float]] | None]:
+        """Compute the terms of a data block; returns its number and them, or None: they are given up."""
+        self._hands.listen()
+        if self._is_given_up:
+            return None
+        number, compute = self._hands.objective(block, values)
+        with self._resources.computing() as begun:
+            yield from begun
+            found = self._hands.begin_terms(compute)
+            yield lambda: self._is_given_up or found() is not None
+            terms = found()
+        return None if terms is None else (number, terms)
 
     @property
     def _is_given_up(self) -> bool:

@@ -268,6 +268,9 @@ def _curves(comparison: Comparison) -> ReportData:
     return ReportData("comparison", "run", "", 0.0, (), jobs=jobs)
 
 
+START_OF_PAGE = b"<!DOCTYPE html>"
+"""How pages begin."""
+
 NO_MATPLOTLIB = (
     "wrote SVG plots only, because matplotlib is not installed; for PNG plots: pip install 'hpcbal[report]'"
 )

@@ -114,10 +114,12 @@ class Fitted:
     Attributes:
         members: of each DNN; None: not known.
         together: of the mean of all, and of the selected DNNs.
+        sums: of each DNN, what the evaluation of its replica finds on these samples; empty: not known.
     """
 
     members: tuple[float | None, ...]
     together: tuple[float | None, ...] = (None,) * NUM_ENSEMBLES
+    sums: tuple[Sums, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -256,8 +258,10 @@ class Evaluator:
             return Fitted((None,) * num_dnns)
         members: list[Any] = [None] * num_dnns
         together: list[Any] = [None] * NUM_ENSEMBLES
+        sums = [Sums() for _ in self._dnns]
 
         def take(member: int, found: Predictions, items: NDArray[np.int64]) -> None:
+            sums[member] += found.sums
             own = calibration_evidence(found.rows, found.labels, self._kind)
             members[member] = _sum([members[member], own])
 
@@ -265,12 +269,13 @@ class Evaluator:
             rows, labels, _ = self._combined(validation, start, stop, weights, take)
             for index, each in enumerate(rows):
                 together[index] = _sum([together[index], calibration_evidence(each, labels, self._kind)])
-        parts = self._workers.share(members)
-        every = [_sum(part[i] for part in parts) for i in range(num_dnns)]
+        parts = self._workers.share((members, sums))
+        every = [_sum(part[i] for part, _ in parts) for i in range(num_dnns)]
+        summed = tuple(sum((part[i] for _, part in parts), Sums()) for i in range(num_dnns))
         of_members, of_both = (
             tuple(None if each is None else each.fitted() for each in some) for some in (every, together)
         )
-        return Fitted(of_members, of_both)
+        return Fitted(of_members, of_both, summed)
 
     def _chunks(self, samples: SampleSet) -> Iterator[tuple[int, int]]:
         """Yield the first sample and the end of each chunk."""

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from hpcbal.config import DnnConfig
 from hpcbal.config.schema.objective import MetricConfig, predicted_by
 from hpcbal.data.column_file import ColumnFile, Texts
+from hpcbal.data.content import are_alike
 from hpcbal.data.evaluation import SampleSet
 from hpcbal.data.held_out import only_counted
 from hpcbal.data.labels import class_names
@@ -42,6 +43,8 @@ from hpcbal.telemetry.views.evaluation import (
 )
 from hpcbal.telemetry.views.table import count_text
 
+MOST_CHANGE, MOST_CHANGE_OF_LOSS = 1e-3, 0.02
+"""By how much the same weights may change their loss, and by which part: other devices round otherwise."""
 MOST_BROKEN = 20
 """Broken samples that are named."""
 
@@ -158,7 +161,7 @@ def evaluate_run(
             run = without_dnns(run, error.reasons)
             predictor.found.broken.clear()  # what these DNNs alone could not predict is none of it
     outcome = next(iter(outcomes.values()))
-    found = _of_all(workers, predictor.found, outcome, run)
+    found = _of_all(workers, predictor.found, outcome, run, data.trained)
     broken = {place: why for place, why in found.broken.items() if place[0] == data.samples.name}
     if not outcome.scores.num_samples:
         raise DataError(f"no sample of {data.samples.name} can be used: {next(iter(broken.values()), '')}")
@@ -243,13 +246,16 @@ class _Found:
     broken: Mapping[tuple[str, int], str]
 
 
-def _of_all(workers: Workers, mine: Trained, outcome: Outcome, run: TrainedRun) -> _Found:
+def _of_all(
+    workers: Workers, mine: Trained, outcome: Outcome, run: TrainedRun, trained: PreprocessedSamples
+) -> _Found:
     sums = {dnn.name: total for dnn, total in zip(run.dnns, outcome.scores.sums, strict=True)}
     metrics = {
         name: mine.describe[name](sums[name]) for name in sums if name in mine.describe and sums[name].count
     }
     weights = {name: (str(kept.which), kept.epoch) for name, kept in mine.weights.items()}
-    everyone = workers.share((weights, metrics, mine.notes, mine.broken))
+    notes = [*mine.notes, *_notes_on_code(mine, outcome, run, trained)]
+    everyone = workers.share((weights, metrics, notes, mine.broken))
     changed = [
         f"the run saved other weights of {name} during this evaluation: it mixes epochs "
         f"{' and '.join(map(str, epochs))}; evaluate again"
@@ -262,6 +268,32 @@ def _of_all(workers: Workers, mine: Trained, outcome: Outcome, run: TrainedRun) 
         (*changed, *dict.fromkeys(note for _, _, some, _ in everyone for note in some)),
         {place: why for *_, some in reversed(everyone) for place, why in some.items()},  # of the first DNN
     )
+
+
+def _notes_on_code(
+    mine: Trained, outcome: Outcome, run: TrainedRun, trained: PreprocessedSamples
+) -> list[str]:
+    """Return a sentence for each DNN of this rank whose best weights no longer have the loss that they had.
+
+    Both are the loss on the validation samples, so code or data have changed where nothing else shows it. Not
+    known are losses that count weights of samples, of folds, and of modules, which may draw random numbers.
+    """
+    if trained.sample_weights is not None:
+        return []
+    notes = []
+    for dnn, sums in zip(run.dnns, outcome.fitted.sums, strict=False):  # without sums: not calibrated
+        kept = mine.weights.get(dnn.name)
+        is_known = kept is not None and kept.monitor and are_alike(kept.fingerprint, trained.fingerprint)
+        if not (kept and is_known and sums.count) or dnn.fold is not None or dnn.has_own_loss:
+            continue
+        before, now = kept.metrics.get(f"val_{LOSS}"), mine.describe[dnn.name](sums)[LOSS]
+        if before is not None and abs(now - before) > MOST_CHANGE + MOST_CHANGE_OF_LOSS * abs(before):
+            notes.append(
+                f"{dnn.name} has a loss of {now:.4g} on the validation samples, but had {before:.4g} when "
+                "its weights were saved, so the code of its model or its data has changed: restore it, or "
+                "train anew"
+            )
+    return notes
 
 
 def _evaluation(

@@ -23,7 +23,12 @@ from hpcbal.runtime.wire.protocol import COMPILING
 from hpcbal.telemetry import RunDirectory
 from hpcbal.training.backend import Backend, Replica
 from hpcbal.training.frameworks import import_framework
-from hpcbal.training.initial_weights import SourceLayer, initial_weights, layers_of_checkpoint
+from hpcbal.training.initial_weights import (
+    SourceLayer,
+    initial_weights,
+    layers_of_checkpoint,
+    without_prefix,
+)
 from hpcbal.training.layers import WEIGHTS
 from hpcbal.training.weights import with_weights
 
@@ -200,10 +205,12 @@ def _read(init: InitConfig) -> _Source:
     folder = RunDirectory(path).job(init.dnn)
     before = _identities(*folder.glob("*.h5"))  # a run that still trains replaces its files
     weights, warnings = read_weights(folder, init.weights)
+    named = {name.removeprefix(WEIGHTS): array for name, array in weights.arrays.items()}
+    chosen = without_prefix(weights.path, named, init.prefix)
     return _Source(
         weights.path,
         _digest_of_same(weights.path, before),
-        layers_of_checkpoint(weights.arrays),
+        layers_of_checkpoint({f"{WEIGHTS}{name}": array for name, array in chosen.items()}),
         weights.in_words(),
         weights.class_names,
         tuple(warnings),

@@ -4,17 +4,19 @@ A launcher's exit code does not say it: mpirun ends with 0 when it has lost a no
 process with code 75 (`os._exit`). The script appends `start` to the file, and names it in HPCBAL_END_FILE.
 Rank 0 appends lines: `undecided` when all ranks catch signals, `progress` when this start has got further
 than the ones before, and the exit code of the run at its end. A rank that ends the job because of an error
-appends its code, and one that sees another die appends `lost: ` and a sentence.
+appends its code, and one that sees another die appends `lost: ` and a sentence. With several nodes rank 0
+appends `nodes: ` and their hosts, and ranks that see others die `seen: ` and their host: a node without one
+may have been lost.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from hpcbal import env
-from hpcbal.cluster.job_end import LOST, PROGRESS, ends_job, starts_of
+from hpcbal.cluster.job_end import LOST, NODES, PROGRESS, SEEN, ends_job, starts_of
 from hpcbal.safe_text import one_line
 
 
@@ -28,16 +30,26 @@ def note_progress() -> None:
     _append(PROGRESS, PROGRESS.__eq__)
 
 
-def note_loss(sentence: str) -> str | None:
+def note_nodes(hosts: Sequence[str]) -> None:
+    """Append the hosts of all nodes."""
+    note_end(NODES + " ".join(hosts))
+
+
+def note_loss(sentence: str, host: str) -> str | None:
     """Let the job script report which rank was lost, unless the file says how the job ends.
 
     On several nodes, MPI ends ranks that were connected to the lost one, and each of their nodes sees them
     die, too: the first line counts. All that within milliseconds, in which what ranks print may be lost.
 
+    Args:
+        sentence: about the loss.
+        host: of this rank.
+
     Returns:
         The loss that the job script reports, empty if it is none; None if this rank must report it.
     """
     line = _append(f"{LOST}{one_line(sentence)}", ends_job)
+    _append(f"{SEEN}{host}", f"{SEEN}{host}".__eq__)
     if line is None:
         return None
     return line.removeprefix(LOST) if line.startswith(LOST) else ""

@@ -26,10 +26,10 @@ from typing import Any, TypeVar
 from hpcbal.cluster.roles import SCHEDULER_RANK, RankInfo
 from hpcbal.errors import ExitCode
 from hpcbal.processes import say
-from hpcbal.runtime.handoff.end_file import note_loss
+from hpcbal.runtime.handoff.end_file import note_loss, note_nodes
 from hpcbal.runtime.handoff.leftovers import TRAINING, Sentences
 from hpcbal.runtime.handoff.start_file import StartFile
-from hpcbal.runtime.health.silence import WAITING, HangTrace, Note, NoteWatch
+from hpcbal.runtime.health.silence import MAX_SHOWN, WAITING, HangTrace, Note, NoteWatch
 from hpcbal.telemetry.resources.processes import Endings, process_is_gone, process_is_suspended
 
 LOOK_S = 0.5
@@ -73,6 +73,7 @@ class Liveness:
         self._trace: HangTrace | None = None
         self._endings = Endings()
         self._node: dict[int, RankInfo] = {}
+        self._others: list[str] = []  # hosts of the other nodes
         self._notes: NoteWatch | None = None
         self._places: dict[int, int] = {}  # among the ranks of this node, of those whose notes are watched
         self._is_watching = False
@@ -199,12 +200,16 @@ class Liveness:
         self._rank, self._role_of, self._abort, self._tell = rank, role_of, abort, note
         self._node = {info.rank: info for info in ranks if info.node == ranks[rank].node}
         self._is_one_of_several = len(self._node) < len(ranks)
+        hosts = list(dict.fromkeys(info.host for info in ranks))
+        self._others = [host for host in hosts if host != ranks[rank].host]
         self._is_watching = True
         for info in self._node.values():
             if info.rank != rank:
                 self._endings.add(info.pid)
         if rank == SCHEDULER_RANK:
             self._start.add(is_watched=True)
+            if self._others:
+                note_nodes(hosts)
 
     def watch_notes(self, timeout_s: float, logs: Path, of: Collection[int] | None = None) -> None:
         """Also end the job if a rank of this node notes nothing new for so long; see `NoteWatch`.
@@ -272,7 +277,7 @@ class Liveness:
             dead = [info for info in self._node.values() if info.pid in ended]
             if self._is_watching:
                 message = self._death_of(dead)
-                noted = None if self.is_ending() else note_loss(message)
+                noted = None if self.is_ending() else note_loss(message, self._node[self._rank].host)
                 self._end_job(message, ExitCode.INTERNAL_ERROR, noted=noted)
         if self._notes is not None:
             notes = {rank: self.note_of(place) for rank, place in self._places.items()}
@@ -287,7 +292,9 @@ class Liveness:
             f"{_seen(self.note_of(places.index(peer.rank)).doing)}"
             for peer in dead
         )
-        by_mpi = ", or by MPI because a rank or node elsewhere was lost: see the launcher's messages"
+        others = ", ".join(self._others[:MAX_SHOWN]) + ", ..." * (len(self._others) > MAX_SHOWN)
+        others = f" (of {others})" if others else ""
+        by_mpi = f", or by MPI because a rank or node elsewhere was lost{others}: see the launcher's messages"
         by_mpi = by_mpi if self._is_one_of_several else ""
         return (
             f"{names} died without an error message: killed by a signal (kill -9, or the out-of-memory "

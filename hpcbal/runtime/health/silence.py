@@ -9,6 +9,7 @@ from __future__ import annotations
 import faulthandler
 import logging
 import math
+import signal
 import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -244,7 +245,10 @@ LOOK_INTERVAL_S = 1.0
 STOP_SILENCES, LEAST_STOP_S, MOST_STOP_S = 2.0, 6.0, 60.0
 """A run that is to stop waits for a silent rank this many times as long as any rank has been silent before;
 at least and at most so many seconds. The least, and a second or two in which the launcher ends the ranks, are
-less than 10 s, after which batch systems and people kill what has not ended."""
+less than 10 s."""
+HURRIED = tuple(f"signal {number.name}" for number in (signal.SIGTERM, signal.SIGINT))
+"""How the reasons of a stop begin that waits for the least time: who sends these signals may kill what is
+still there after 10 s. Other signals, and the walltime, come as early as the user wants."""
 
 
 class StalledError(HpcbalError):
@@ -267,12 +271,15 @@ class HeldUpError(StalledError):
         )
 
 
-def stop_limit_s(longest_s: float) -> float:
+def stop_limit_s(reason: str, longest_s: float) -> float:
     """Return for how long a run that is to stop waits for somebody silent.
 
     Args:
+        reason: why it is to stop.
         longest_s: the longest silence before.
     """
+    if reason.startswith(HURRIED):
+        return LEAST_STOP_S
     return min(MOST_STOP_S, max(LEAST_STOP_S, STOP_SILENCES * longest_s))
 
 
@@ -314,14 +321,14 @@ class StallDetector:
         others = [info for info in roles.ranks if info.rank != SCHEDULER_RANK]
         self._silences = Silences(others, self._checked_s)
         self._longest_s = 0.0  # that a rank was silent before it was heard of again
-        self._is_stopping = False
+        self._stop: tuple[str, float] | None = None  # why and when the run was asked to stop
 
-    def hasten(self) -> None:
-        """Wait for silent ranks no longer than `STOP_SILENCES` says from now on: the run is to stop.
+    def hasten(self, reason: str) -> None:
+        """Wait for silent ranks no longer than `stop_limit_s` says from now on: the run is to stop.
 
         Ranks that write a checkpoint keep their time, and the others wait for them.
         """
-        self._is_stopping = True
+        self._stop = reason, self._clock()
 
     def heard_of(self, rank: int, message: Message) -> None:
         """Record that `rank` has sent `message`."""
@@ -354,9 +361,11 @@ class StallDetector:
         if silent_s > self._timeout_s:
             who = silences.describe(silences.suspects(self._timeout_s, now))
             raise StalledError(_stalled(silent_s, self._timeout_s, who, self._logs, self._sentences))
-        limit_s = stop_limit_s(self._longest_s)
-        is_writing = any(doing.startswith(WRITING) for doing in silences.doing.values())
-        if self._is_stopping and silent_s > limit_s and not is_writing:
+        if self._stop is None or any(doing.startswith(WRITING) for doing in silences.doing.values()):
+            return
+        reason, asked_s = self._stop
+        limit_s = stop_limit_s(reason, self._longest_s)
+        if min(silent_s, now - asked_s) > limit_s:
             who = silences.describe(silences.suspects(limit_s, now))
             raise HeldUpError.of(who, silent_s, self._sentences)
 

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 import time
+import traceback
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from hpcbal.paramserver.coscheduling.scheduler import Event, Instruction, JobScheduler
+from hpcbal.paramserver.engine.rank_resources import in_thread
 from hpcbal.policies.grouping import JobLoad
 
 T = TypeVar("T")
@@ -24,7 +27,7 @@ class _Load(Generic[T]):
     """One load, and since when it runs."""
 
     began_s: float
-    result: Future[T] = field(default_factory=Future)
+    result: Future[T]
     is_slow: bool = False
 
 
@@ -78,15 +81,7 @@ class Loader(Generic[T]):
         return done
 
     def _begin(self, name: str, now_s: float) -> None:
-        load = self._loads[name] = _Load[T](now_s)
-
-        def perform() -> None:
-            try:
-                load.result.set_result(self._load(name))
-            except BaseException as error:
-                load.result.set_exception(error)
-
-        threading.Thread(target=perform, name=f"load {name}", daemon=True).start()
+        self._loads[name] = _Load(now_s, in_thread(lambda: self._load(name), f"load {name}"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,6 +131,13 @@ class Decisions:
         instructions = self._scheduler.handle(event, happened_s)
         loads = self._scheduler.loads if instructions else {}
         return SchedulingDecision(instructions, loads, time.monotonic() - began_s)
+
+
+def stacks_of(name: str) -> str:
+    """Return the stacks of all threads with this name."""
+    frames = sys._current_frames()
+    found = [frames.get(thread.ident or 0) for thread in threading.enumerate() if thread.name == name]
+    return "\n".join("".join(traceback.format_stack(frame)) for frame in found if frame is not None)
 
 
 class HangWatch:

@@ -18,7 +18,7 @@ from hpcbal.paramserver.master.job import JobMachine, JobSpec
 from hpcbal.paramserver.master.messages import TurnDone
 from hpcbal.paramserver.master.stopping import JobStop
 from hpcbal.policies.grouping import JobLoad
-from hpcbal.runtime.health.silence import MOST_STOP_S, stop_limit_s
+from hpcbal.runtime.health.silence import stop_limit_s
 from hpcbal.runtime.jobs.checkpoint import SavedJob
 from hpcbal.runtime.jobs.loading import Cut, JobConfig, LoadedJob, check_saved, first_cut
 from hpcbal.runtime.jobs.messages import SpilledJob
@@ -281,15 +281,16 @@ class Start:
         """Note that it is asked to stop; a silence counts from then on."""
         self.asked_to_stop_s = self.heard_s = time.monotonic()
 
-    def held_up_s(self) -> float:
+    def held_up_s(self, reason: str) -> float:
         """Return for how long it has been silent since it was to stop, if that is too long; otherwise 0.
 
-        Writing a checkpoint may take any time. In an evaluation executors report at its end only, so it gets
-        the most that a stop may take.
+        Writing a checkpoint may take any time.
+
+        Args:
+            reason: why it is to stop.
         """
         silent_s = time.monotonic() - self.heard_s
-        longest_s = MOST_STOP_S if self.machine.is_evaluating else self.longest_silence_s
-        is_too_long = silent_s > stop_limit_s(longest_s)
+        is_too_long = silent_s > stop_limit_s(reason, self.longest_silence_s)
         return silent_s if is_too_long and self.machine.phase not in ("saving", "writing") else 0.0
 
     def note_phase(self) -> None:

@@ -242,7 +242,8 @@ class JobRank:
             machine = EmulatedMachine(emulated.seconds_per_sample, emulated.speed, emulated.bandwidth)
         transport, channel = self._transport_of(order.start), JobChannel(rank.channel, order.start)
         executor = executor_of(order, self._loaded, rank, transport, channel, machine, trace=self._trace)
-        executor.reactor.add(self._keep_in_touch)
+        # An app that computes may hang, in whichever thread, so its rank shows no sign of life meanwhile.
+        executor.reactor.add(lambda now_s: not executor.is_at_objective and self._keep_in_touch(now_s))
         self._trace.attach(executor)
         executor.run()
         self._trace.send(rank)

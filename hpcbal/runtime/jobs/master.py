@@ -5,14 +5,16 @@ from __future__ import annotations
 import logging
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 
 from hpcbal.cluster.roles import SCHEDULER_RANK
 from hpcbal.cluster.walltime import WalltimeLimit
 from hpcbal.comm.channel import Message
-from hpcbal.errors import UserCodeError
+from hpcbal.errors import ExitCode, UserCodeError
 from hpcbal.exit_codes import code_of_end
 from hpcbal.paramserver.api import AppError, calling, checked_metrics
+from hpcbal.paramserver.engine.rank_resources import in_thread
 from hpcbal.paramserver.engine.reactor import Patience
 from hpcbal.paramserver.master import messages
 from hpcbal.paramserver.master.events import (
@@ -35,6 +37,7 @@ from hpcbal.policies.grouping import JobMemory
 from hpcbal.runtime.handoff.launch_dir import RunRequest
 from hpcbal.runtime.handoff.start_file import StarterWatch, StartFile
 from hpcbal.runtime.health.silence import HeldUpError
+from hpcbal.runtime.jobs.background import HangWatch, stacks_of
 from hpcbal.runtime.jobs.checkpoint import DATA, PARAMETERS, SavedJob, write_manifest
 from hpcbal.runtime.jobs.job import Job, Owners, Start, next_start
 from hpcbal.runtime.jobs.messages import EndRun, Forget, ForJob, HostJob, Left
@@ -45,6 +48,8 @@ from hpcbal.telemetry import RunDirectory
 from hpcbal.telemetry.ledger.run import Outcome
 
 log = logging.getLogger(__name__)
+
+METRICS_THREAD = "metrics"
 
 BUSY_S = 0.5
 """A longer turn of the master's loop is counted as its own time."""
@@ -127,6 +132,9 @@ class Master:
         self._hanging = set[int]()  # numbers of starts that have left executors which hang
         self._last_number = 0
         self._events: deque[tuple[Start, Event]] = deque()
+        self._measuring: dict[int, tuple[Start, Future[Event]]] = {}  # by number of what is computed
+        self._num_measured = 0
+        self._slow_metrics = HangWatch(rank.config.stall_timeout_s)
         self._stall = rank.stall_detector()
         self._walltime = WalltimeLimit.of_job(rank.config.walltime, request.started_s)
         self._start = StartFile.of_rank()
@@ -142,7 +150,7 @@ class Master:
             self._note_own_time()
             if self._events:
                 self._handle(*self._events.popleft())
-            elif self.placement.follow():
+            elif self.placement.follow() or self._follow_metrics():
                 pass
             elif (found := self._rank.channel.receive()) is not None:
                 self._take(*found)
@@ -252,6 +260,7 @@ class Master:
             self._stop(reason)
         self._stall.check()
         self._check_stop()
+        self._look_for_hanging_metrics(now_s)
         self.placement.look(now_s)
         interval_s = self._rank.config.checkpoint.interval_s
         for start in self.running.values():
@@ -262,8 +271,10 @@ class Master:
     def _check_stop(self) -> None:
         """End the job if nothing but silent jobs holds up a stop, perhaps because their code hangs."""
         self._note_own_time()  # this turn may have taken a message before, which took long
-        held_up = {name: start.held_up_s() for name, start in self.running.items()}
-        if self.stop_reason is not None and held_up and all(held_up.values()):
+        if self.stop_reason is None:
+            return
+        held_up = {name: start.held_up_s(self.stop_reason) for name, start in self.running.items()}
+        if held_up and all(held_up.values()):
             raise HeldUpError.of(", ".join(held_up), min(held_up.values()))
 
     def _ask_to_save(self, start: Start) -> None:
@@ -303,7 +314,9 @@ class Master:
                     start.asked_to_save_s = time.monotonic()
                 self.tell(start, order, to)
             case ComputeMetrics():
-                self.post(start, self._measure(start, instruction))
+                self._num_measured += 1
+                measured = in_thread(self._measurement(start, instruction), METRICS_THREAD)
+                self._measuring[self._num_measured] = start, measured
             case EpochEnded():
                 self._record.note_epoch(start.job, instruction)
                 if self._rank.config.checkpoint.interval_s == 0:
@@ -316,21 +329,47 @@ class Master:
                 start.end = self.placement.end_of(instruction)
                 self.tell(start, messages.EndStart(0), start.ranks)
 
-    def _measure(self, start: Start, asked: ComputeMetrics) -> MetricsComputed | Heard:
-        """Let the app turn sums into metrics, which may fail."""
+    def _measurement(self, start: Start, asked: ComputeMetrics) -> Callable[[], Event]:
+        """Return what lets the app turn sums into metrics, which may fail."""
         now_s = time.monotonic()
         seconds, start.measured_s = now_s - start.measured_s, now_s
         assert start.job.loaded is not None
         app = start.job.loaded.app
-        try:
-            with calling(app, "metrics"):
-                found = app.metrics(asked.sums)
-            return MetricsComputed(asked.epoch, checked_metrics(found), seconds)
-        except UserCodeError as error:
-            problem = str(error)
-        except AppError as error:
-            problem = f"{type(app).__name__}.{error}"
-        return Heard(SCHEDULER_RANK, messages.Failed("app", problem))
+
+        def measure() -> Event:
+            try:
+                with calling(app, "metrics"):
+                    found = app.metrics(asked.sums)
+                return MetricsComputed(asked.epoch, checked_metrics(found), seconds)
+            except UserCodeError as error:
+                problem = str(error)
+            except AppError as error:
+                problem = f"{type(app).__name__}.{error}"
+            return Heard(SCHEDULER_RANK, messages.Failed("app", problem))
+
+        return measure
+
+    def _follow_metrics(self) -> bool:
+        """Take over metrics that are there; returns whether there were any."""
+        done = [number for number, (_, measured) in self._measuring.items() if measured.done()]
+        for number in done:
+            start, measured = self._measuring.pop(number)
+            self.post(start, measured.result())
+        return bool(done)
+
+    def _look_for_hanging_metrics(self, now_s: float) -> None:
+        """Let jobs fail whose metrics take too long."""
+        computing = {start.job.name: number for number, (start, _) in self._measuring.items()}
+        for name in self._slow_metrics.look(computing, now_s):
+            start, _ = self._measuring.pop(computing[name])
+            limit_s, logs = self._rank.config.stall_timeout_s, self._run.rank_log(SCHEDULER_RANK)
+            log.warning("%s: metrics take more than %g s:\n%s", name, limit_s, stacks_of(METRICS_THREAD))
+            problem = (
+                f"no sign of life for {limit_s:g} s (stall_timeout_s) of the app's metrics; their stack is "
+                f"in {logs}. If they do not hang, raise stall_timeout_s"
+            )
+            failed = messages.Failed("stalled", problem, int(ExitCode.STALLED))
+            self.post(start, Heard(SCHEDULER_RANK, failed))
 
     def _write_manifest(self, start: Start, asked: WriteManifest) -> None:
         job = start.job

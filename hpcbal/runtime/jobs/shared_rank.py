@@ -8,7 +8,6 @@ import sys
 import tempfile
 import threading
 import time
-import traceback
 from pathlib import Path
 
 from hpcbal import env
@@ -23,7 +22,7 @@ from hpcbal.paramserver.master import messages
 from hpcbal.paramserver.spilling import LocalDisk
 from hpcbal.paramserver.worker.job import EmulatedMachine
 from hpcbal.runtime.handoff.submissions import append_import_roots
-from hpcbal.runtime.jobs.background import HangWatch
+from hpcbal.runtime.jobs.background import HangWatch, stacks_of
 from hpcbal.runtime.jobs.job_rank import IN_TOUCH_INTERVAL_S, JobChannel, TransportOf, executor_of
 from hpcbal.runtime.jobs.loading import LoadedJob, load_job
 from hpcbal.runtime.jobs.messages import (
@@ -216,9 +215,8 @@ class SharedRank:
         start = next(number for number, tenant in self._tenants.items() if tenant.job == job)
         self._given_up.add(start)
         machine, limit_s = self.machine, self._config.stall_timeout_s
-        frame = sys._current_frames().get(self._threads[start].ident or 0)
-        stack = "".join(traceback.format_stack(frame)) if frame is not None else ""
-        log.warning("%s has computed for more than %g s:\n%s", job, limit_s, stack)
+        stacks = stacks_of(self._threads[start].name)
+        log.warning("%s has computed for more than %g s:\n%s", job, limit_s, stacks)
         machine.begun(machine.cpu, machine.cpu.leave(job))
         rank, output = self._rank.rank, RunDirectory(self._rank.output)
         problem = (

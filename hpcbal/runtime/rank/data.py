@@ -62,7 +62,7 @@ class StreamFacts:
         mean_size: of the training samples, if the dataset declares sizes; else None.
         doubts: what is strange about the dataset's classes and values, as sentences for warnings.
         on_device: operations that trainers apply to the samples of the stream.
-        sample_weights: how much each sample counts in the loss, by id, float32, shape (samples of the
+        sample_weights: how much each sample counts in the loss, by id, float64, shape (samples of the
             dataset,); None: all count 1.
         class_counts: training samples of each class, shape (num_classes,); None if the dataset does not list
             its labels.
@@ -83,7 +83,7 @@ class StreamFacts:
     doubts: tuple[str, ...] = ()
     mean_size: float | None = None
     on_device: tuple[Affine, ...] = ()
-    sample_weights: NDArray[np.float32] | None = None
+    sample_weights: NDArray[np.float64] | None = None
     class_counts: NDArray[np.int64] | None = None
     remarks: tuple[str, ...] = ()
     class_names: tuple[str, ...] = ()

@@ -359,7 +359,7 @@ class Scheduler:
         """Request a clean stop once: a launcher passes a signal on to every rank, and each reports it."""
         if not self._is_stopping:
             self._is_stopping = True
-            self._stall.hasten()
+            self._stall.hasten(reason)
             self._happen(SuspendRequested(reason))
 
     # ---- instructions out --------------------------------------------------------------------

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 from hpcbal.config import ParamServerConfig
 from hpcbal.paramserver.master.events import Reconfigure
@@ -153,17 +154,18 @@ def forecast_job(
     watching: list[Watching] = []
 
     def watch(machine: JobMachine) -> Watching:
-        as_simulated = config.model_copy(update={"links": "in_turn"})
-        tuner = tuner_of(as_simulated, machine, loaded, cut, in_use)
+        tuner = tuner_of(config, machine, loaded, cut, in_use)
         watching.append(Watching(tuner, machine, supply))
         return watching[-1]
 
-    run = simulate_job(job, machines, *owners, delays=delays, watcher=watch)
-    start = end = _shape(job, machines, owners, delays)
+    are_shared = config.link_model == "shared"
+    shape = partial(_shape, job, machines, delays=delays, are_shared=are_shared)
+    run = simulate_job(job, machines, *owners, delays=delays, watcher=watch, are_shared=are_shared)
+    start = end = shape(owners)
     changes = []
     for change in run.changes:
         owners = _owners_after(owners, change.change)
-        before, end = end, _shape(job, machines, owners, delays)
+        before, end = end, shape(owners)
         changes.append(_change(job, change, before, end))
     ends = [0.0, *(epoch.end_s for epoch in run.epochs)]
     return JobForecast(
@@ -184,9 +186,11 @@ def _executor_seconds(ends: Sequence[float], uses: Sequence[tuple[int, int]]) ->
     return sum(count * (ends[stop] - ends[epoch]) for (epoch, count), stop in zip(uses, until, strict=True))
 
 
-def _shape(job: ServingJob, machines: Sequence[ServingMachine], owners: Owners, delays: Delays) -> Shape:
+def _shape(
+    job: ServingJob, machines: Sequence[ServingMachine], owners: Owners, delays: Delays, are_shared: bool
+) -> Shape:
     steady = replace(job, max_epochs=STEADY_EPOCHS, objective_every=STEADY_EPOCHS)
-    run = simulate_job(steady, machines, *owners, delays=delays)
+    run = simulate_job(steady, machines, *owners, delays=delays, are_shared=are_shared)
     return Shape(len(set(owners[0])), len(set(owners[1])), run.steady_epoch_s)
 
 

@@ -1,4 +1,4 @@
-"""Frames between ranks in virtual time, over the links that pace emulated executors."""
+"""Frames between ranks in virtual time, over links in turn, as emulated executors have, or shared ones."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Mapping
 from functools import partial
 
-from hpcbal.paramserver.store.links import Link
+from hpcbal.paramserver.store.links import Link, SharedLinks
 from hpcbal.simulator.paramserver.clock import NS_PER_S, Clock, Delay
 
 EAGER_BYTES = 4096
@@ -27,6 +27,7 @@ class Network:
         notice: time from the arrival of a frame until its rank handles it, drawn anew for each.
         payload: time from there until a payload that is not eager is there, drawn anew for each; meanwhile
             the rank handles other frames. None: none.
+        are_shared: whether frames share links; otherwise a link carries one after the other.
 
     Attributes:
         bytes_in, bytes_out: of headers and payloads by rank, from and to other ranks.
@@ -39,6 +40,8 @@ class Network:
         sending: Delay,
         notice: Delay,
         payload: Delay | None = None,
+        *,
+        are_shared: bool = False,
     ) -> None:
         self._clock, self._sending, self._notice, self._payload = clock, sending, notice, payload
         self._sent_ns = dict.fromkeys(bandwidths, 0)
@@ -46,6 +49,8 @@ class Network:
         self._links: dict[int, Link[Handler]] = {
             rank: Link(bytes_per_s) for rank, bytes_per_s in bandwidths.items()
         }
+        self._shared = SharedLinks[Handler](bandwidths) if are_shared else None
+        self._look = 0
         self._due_ns: dict[int, float] = dict.fromkeys(bandwidths, math.inf)
         self.bytes_in = dict.fromkeys(bandwidths, 0)
         self.bytes_out = dict.fromkeys(bandwidths, 0)
@@ -70,13 +75,31 @@ class Network:
             self._leave(source, destination, num_bytes, handle)
 
     def _leave(self, source: int, destination: int, num_bytes: int, handle: Handler) -> None:
-        start_ns, end_ns = self._links[source].leave(self._clock.now_ns, num_bytes)
         if self._payload is not None and num_bytes > EAGER_BYTES:
             handle = partial(self._clock.after, self._payload.draw_s(), handle)
         if self._notice.mean_s:
             handle = partial(self._defer, destination, handle)
+        if self._shared is not None:
+            self._shared.send(self._clock.now_ns, source, destination, num_bytes, handle)
+            self._look_ahead(self._shared)
+            return
+        start_ns, end_ns = self._links[source].leave(self._clock.now_ns, num_bytes)
         self._links[destination].announce(handle, num_bytes, start_ns, end_ns)
         self._look_at(destination, start_ns)
+
+    def _look_ahead(self, links: SharedLinks[Handler]) -> None:
+        """Look again when the next frame arrives."""
+        self._look += 1
+        if (next_ns := links.next_ns) is not None:
+            self._clock.at(next_ns, partial(self._poll_shared, links, self._look))
+
+    def _poll_shared(self, links: SharedLinks[Handler], look: int) -> None:
+        if look != self._look:
+            return  # a frame was sent in between, and another look is due
+        arrived = links.arrived(self._clock.now_ns)
+        self._look_ahead(links)
+        for handle in arrived:
+            handle()
 
     def _defer(self, rank: int, handle: Handler) -> None:
         """Handle a frame when its rank notices it, after all that came before."""

@@ -36,6 +36,7 @@ def simulate_job(
     changes: Mapping[int, Reconfigure] | None = None,
     watcher: WatcherOf | None = None,
     most_epochs: int | None = None,
+    are_shared: bool = False,
 ) -> ServingRun:
     """Run a job to its end in virtual time, frame by frame.
 
@@ -51,6 +52,7 @@ def simulate_job(
         changes: reconfigurations, by the number of epochs after which they begin.
         watcher: proposes others.
         most_epochs: leave the job after so many epochs, although it would go on; None: at its end.
+        are_shared: whether messages share links; otherwise a link carries one after the other.
 
     Raises:
         InputError: a block has no owner, or one that does not exist.
@@ -67,6 +69,7 @@ def simulate_job(
         bandwidths,
         Delay(delays.send_s, f"{job.seed} send"),
         Delay(delays.notice_s, f"{job.seed} notice"),
+        are_shared=are_shared,
     )
     units = Units(job, parameter_owner, may_move=bool(changes) or watcher is not None)
     pace = BoundedStaleness(job.steps, job.staleness, job.max_epochs, job.objective_every)
@@ -113,6 +116,8 @@ def simulate_roles(
     num_workers: int,
     num_servers: int,
     delays: Delays | None = None,
+    *,
+    are_shared: bool = False,
 ) -> ServingRun:
     """Run a job whose first executors work and whose next ones serve; see `simulate_job`. Shares are even."""
     workers = range(1, num_workers + 1)
@@ -121,4 +126,4 @@ def simulate_roles(
         dealt_out(job.num_data_blocks, workers),
         dealt_out_by_table(job.parameter_blocks, servers),
     )
-    return simulate_job(job, machines, data, parameters, delays=delays)
+    return simulate_job(job, machines, data, parameters, delays=delays, are_shared=are_shared)

@@ -131,6 +131,31 @@ def own_file(path: str, flags: int) -> int:
     return descriptor
 
 
+def check_own(path: str | os.PathLike[str], start: bytes, what: str) -> None:
+    """Check that what a user names is free to be written: nothing, an empty file, or one that hpcbal wrote.
+
+    Args:
+        start: how each file begins that hpcbal writes for this purpose.
+        what: what such a file is, for the message.
+
+    Raises:
+        OutputError: if it is another file, or none.
+    """
+    try:
+        with open(path, "rb", opener=regular_file) as file:
+            found = file.read(len(start))
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        if error.strerror == NO_FILE:
+            raise OutputError(f"{os.fspath(path)}: {NO_FILE}; give the name of a file") from None
+        raise output_error(path, error) from error
+    if found not in (b"", start):
+        raise OutputError(
+            f"{os.fspath(path)}: exists, and is no {what} of hpcbal; choose another name, or remove it"
+        )
+
+
 def make_own_directory(path: Path) -> None:
     """Create a directory and its parents; an existing directory is kept.
 

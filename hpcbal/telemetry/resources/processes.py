@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import platform
 import select
@@ -26,9 +27,20 @@ _PACKAGES = (
     "torch",
     "tensorflow-cpu",
     "keras",
-    "torch",
     "horovod",
 )
+
+
+@functools.cache
+def _installed() -> Mapping[str, str]:
+    """Return all but MPI's library; the files of packages are read once in a process."""
+    versions = {"hpcbal": __version__, "python": platform.python_version(), "platform": platform.platform()}
+    for package in _PACKAGES:
+        try:
+            versions[package] = metadata.version(package)
+        except metadata.PackageNotFoundError:
+            continue
+    return versions
 
 
 def environment_versions() -> dict[str, str]:
@@ -36,12 +48,7 @@ def environment_versions() -> dict[str, str]:
 
     The version of the MPI library is included only if mpi4py has loaded it already.
     """
-    versions = {"hpcbal": __version__, "python": platform.python_version(), "platform": platform.platform()}
-    for package in _PACKAGES:
-        try:
-            versions[package] = metadata.version(package)
-        except metadata.PackageNotFoundError:
-            continue
+    versions = dict(_installed())
     mpi = sys.modules.get("mpi4py.MPI")
     if mpi is not None:
         versions["mpi_library"] = mpi.Get_library_version().strip("\0 \n").split("\n")[0].split(",")[0]

@@ -187,17 +187,7 @@ def read_evaluation(path: Path) -> Evaluation | None:
         found = json.loads(read_file(path))
         if found.pop("schema") != EVALUATION_SCHEMA:
             raise ValueError("it has another schema")
-        evaluation = Evaluation(
-            **{
-                **found,
-                "dnns": tuple(EvaluatedDnn(**_with_bins(dnn)) for dnn in found["dnns"]),
-                "ensembles": tuple(EvaluatedEnsemble(**_with_bins(each)) for each in found["ensembles"]),
-                "distances": tuple(tuple(map(float, row)) for row in found.get("distances", ())),
-                "broken": tuple(found["broken"]),
-                "notes": tuple(found["notes"]),
-            }
-        )
-        render_evaluation(evaluation)  # values of the wrong type show here, not on a page
+        return evaluation_of(found)
     except FileNotFoundError:
         return None
     except OSError as error:
@@ -206,6 +196,25 @@ def read_evaluation(path: Path) -> Evaluation | None:
         raise InputError(
             f"{path}: not an evaluation of this hpcbal ({error}); write it again with 'hpcbal evaluate'"
         ) from error
+
+
+def evaluation_of(plain: Mapping[str, Any]) -> Evaluation:
+    """Return an evaluation that was written as plain values.
+
+    Raises:
+        ValueError, TypeError, KeyError, AttributeError: if it is none.
+    """
+    evaluation = Evaluation(
+        **{
+            **plain,
+            "dnns": tuple(EvaluatedDnn(**_with_bins(dnn)) for dnn in plain["dnns"]),
+            "ensembles": tuple(EvaluatedEnsemble(**_with_bins(each)) for each in plain["ensembles"]),
+            "distances": tuple(tuple(map(float, row)) for row in plain.get("distances", ())),
+            "broken": tuple(plain["broken"]),
+            "notes": tuple(plain["notes"]),
+        }
+    )
+    render_evaluation(evaluation)  # values of the wrong type show here, not on a page
     return evaluation
 
 

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
 from hpcbal.config.schema.dnn import DnnConfig
-from hpcbal.errors import InputError
+from hpcbal.errors import InputError, UserCodeError
 from hpcbal.training.outputs import by_name, named_outputs
 from hpcbal.training.torch.inputs import AnyTensor, Tensors, each_of, mapped, version_of
 from hpcbal.training.user_model import NUM_PROBES, user_errors
@@ -148,8 +149,8 @@ class ModuleCalls:
         """Run a user's code, in 16 bits if wanted; it must leave samples in shared memory as they are."""
         if self._mark is not None:
             self._mark(*each_of(tensors.x), *tensors.y.values(), tensors.mask)
-        version = version_of(tensors.x)
-        with user_errors(self._dnn, doing):
+        version, of_labels = version_of(tensors.x), version_of(tensors.y)
+        with _hint_at_one_sample(len(each_of(tensors.x)[0])), user_errors(self._dnn, doing):
             if self._arithmetic is None:
                 found = run()
             else:
@@ -160,7 +161,27 @@ class ModuleCalls:
                     "the module changed its samples in place, which other DNNs read too; use x = x * 2 for "
                     "x *= 2"
                 )
+            if version_of(tensors.y) != of_labels:
+                raise RuntimeError(
+                    "the module changed labels in place, which other DNNs read too; use y = y.clamp(0) for "
+                    "y.clamp_(0)"
+                )
         return found
+
+
+@contextlib.contextmanager
+def _hint_at_one_sample(number: int) -> Iterator[None]:
+    """Say why batch normalisation has only one value, and what to do, if there is one sample."""
+    try:
+        yield
+    except UserCodeError as error:
+        if number != 1 or "more than 1 value per channel" not in str(error):
+            raise
+        raise UserCodeError(
+            f"{error}. This share of a step has one sample, which batch normalisation cannot train; choose a "
+            "batch_size (and accumulate) that leaves two or more for each slot, also in the last step of an "
+            "epoch, or use SyncBatchNorm"
+        ) from error
 
 
 def check_own_loss(
@@ -191,7 +212,7 @@ def check_own_loss(
             f"{who} has no method loss{what}, which 'loss: module' needs; add def loss(self, batch) that "
             "returns the loss of each sample, shape (n,), of batch.x and batch.y"
         )
-    version, number = version_of(x), len(each_of(x)[0])
+    version, of_labels, number = version_of(x), version_of(y), len(each_of(x)[0])
     module.eval()
 
     def of(start: int, stop: int, seed: int) -> tuple[torch.Tensor, Any]:
@@ -209,6 +230,11 @@ def check_own_loss(
     finally:
         torch.random.set_rng_state(state)
     check_unchanged(who, x, version)
+    if version_of(y) != of_labels:
+        raise InputError(
+            f"{who}: loss(batch) changes labels in place, allowed: leave them, because other DNNs read the "
+            "same memory; use y = batch.y.clamp(0) for batch.y.clamp_(0)"
+        )
     if not torch.isfinite(losses).all():
         raise InputError(
             f"{who}: loss(batch) returns NaN or infinity for samples of zeros and ones, allowed: numbers"

@@ -15,6 +15,7 @@ from hpcbal.data.spec import UNNAMED
 from hpcbal.errors import InputError
 from hpcbal.training.exported import Written, meaning_of
 from hpcbal.training.groups import USER_ERRORS
+from hpcbal.training.initial_weights import without_prefix
 from hpcbal.training.layouts import module_shape
 from hpcbal.training.outputs import by_name, named_outputs
 from hpcbal.training.torch.calls import call
@@ -59,11 +60,7 @@ def read_state_dict(path: Path, prefix: str = "") -> Arrays:
             f"{path}: it is not a whole file of PyTorch: it was cut off, or is of another kind; allowed: the "
             "state_dict of a module: torch.save(module.state_dict(), path)"
         ) from error
-    chosen = {name.removeprefix(prefix): array for name, array in found.items() if name.startswith(prefix)}
-    if found and not chosen:
-        some = ", ".join(list(found)[:3])
-        raise InputError(f"{path}: no name begins with {prefix!r}; names are {some}, ...")
-    return chosen
+    return without_prefix(path, found, prefix)
 
 
 def _safetensors(path: Path) -> Arrays:

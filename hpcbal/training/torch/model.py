@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -299,6 +300,11 @@ def _outputs(
         if isinstance(outputs, tuple)
         else [outputs]
     )
+    if any(each.is_complex() for each in parts if torch.is_tensor(each)):
+        raise InputError(
+            f"DNN {dnn.name}: model {dnn.model} returns complex numbers, allowed: real ones; take abs() or "
+            "torch.view_as_real of them"
+        )
     if not all(torch.isfinite(each).all() for each in parts if torch.is_tensor(each)):
         raise InputError(
             f"DNN {dnn.name}: model {dnn.model} returns NaN or infinity for samples of zeros and ones, "
@@ -329,12 +335,12 @@ def _try_training(
     who = f"DNN {dnn.name}: model {dnn.model}"
     buffers = buffers_of(module)
     before = [(buffer.tensor, buffer.tensor.clone(), buffer.tensor._version) for buffer in buffers]
-    version = version_of(samples)
+    version, unknown = version_of(samples), _unknown_weights(module)
     module.train()
     for part in frozen:
         part.eval()
     try:
-        with user_errors(dnn, f"calling it on {NUM_PROBES} samples in training"):
+        with user_errors(dnn, f"calling it on {NUM_PROBES} samples in training"), _safe_groups(module):
             found = run()
         check_unchanged(who, samples, version)
         changed = [
@@ -365,6 +371,7 @@ def _try_training(
             f"{who} returns {returned} that do not depend on a weight to train, allowed: {returned} with a "
             "gradient; remove detach(), torch.no_grad() or argmax from its code"
         )
+    _check_trained(who, unknown, list(outputs.values()))
     # The mean of a layer that gives zeros is zero, as it was before; once it learns, it moves.
     norms = {id(buffer.module) for buffer, _ in changed if isinstance(buffer.module, _NormBase)}
     names = {id(buffer) for buffer, _ in changed}
@@ -381,6 +388,77 @@ def _try_training(
         f"(persistent=False): {', '.join(shown)}"
     )
     return Statistics(moving, left), [text] if shown else []
+
+
+@contextlib.contextmanager
+def _safe_groups(module: torch.nn.Module) -> Iterator[None]:
+    """Let layers that get inputs without a gradient in the block have contiguous ones from then on.
+
+    On CPUs PyTorch (2.13) crashes in the backward pass of a `GroupNorm` that trains on inputs with the
+    channels last that need no gradient: those of the first layer, or behind frozen layers.
+    """
+    norms = [each for each in module.modules() if isinstance(each, torch.nn.GroupNorm) and each.affine]
+    found: dict[int, torch.nn.Module] = {}
+
+    def look(norm: torch.nn.Module, given: tuple[torch.Tensor, ...]) -> None:
+        if not given[0].requires_grad:
+            found[id(norm)] = norm
+
+    handles = [norm.register_forward_pre_hook(look) for norm in norms]
+    try:
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()
+    for norm in found.values():
+        norm.register_forward_pre_hook(lambda _, given: (given[0].contiguous(), *given[1:]))
+
+
+def _check_trained(who: str, names: Mapping[int, str], outputs: Sequence[torch.Tensor]) -> None:
+    """Refuse weights that a module has but does not know: they would neither train nor be saved.
+
+    Args:
+        names: from `_unknown_weights`.
+        outputs: what a training step computes, with its graph.
+
+    Raises: InputError: if outputs depend on one.
+    """
+    nodes, seen = [each.grad_fn for each in outputs if each.grad_fn is not None], set()
+    while nodes and names:
+        node = nodes.pop()
+        if node in seen:
+            continue
+        seen.add(node)
+        nodes += [before for before, _ in node.next_functions if before is not None]
+        if (name := names.get(id(getattr(node, "variable", None)))) is not None:
+            raise InputError(
+                f"{who}: its outputs depend on {name}, which is no parameter of the module and would neither "
+                "train nor be saved, allowed: layers in attributes or in a ModuleList (no plain list), and "
+                "tensors in torch.nn.Parameter"
+            )
+
+
+def _unknown_weights(module: torch.nn.Module) -> dict[int, str]:
+    """Return names of tensors that need a gradient and lie in plain attributes, by their ids."""
+    known = {id(parameter) for parameter in module.parameters()}
+    found: dict[int, str] = {}
+
+    def look(value: Any, path: str, depth: int) -> None:
+        if isinstance(value, torch.nn.Module):
+            value = dict(value.named_parameters())
+        if isinstance(value, torch.Tensor) and value.requires_grad and id(value) not in known:
+            found[id(value)] = path
+        elif depth and isinstance(value, Mapping):
+            for key, each in value.items():
+                look(each, f"{path}.{key}", depth - 1)
+        elif depth and isinstance(value, list | tuple):
+            for index, each in enumerate(value):
+                look(each, f"{path}[{index}]", depth - 1)
+
+    for path, part in module.named_modules():
+        for name, value in vars(part).items():
+            look(value, f"{path}.{name}" if path else name, 3)
+    return found
 
 
 def _can_move(buffer: Buffer) -> bool:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, Literal
 
@@ -42,6 +43,10 @@ _TAKE_CLASS_NUMBERS = frozenset(
 """Losses of torch whose labels may be whole numbers; others need labels of the type of outputs."""
 
 
+_WEIGHTS = frozenset({"pos_weight", "weight"})
+"""Arguments of torch's losses that are tensors: in the configuration, lists of numbers."""
+
+
 class TorchObjective(Objective):
     """Loss and metrics of one DNN, with functions of torch, on whatever device labels and outputs are.
 
@@ -68,10 +73,26 @@ class TorchObjective(Objective):
         with torch.no_grad():
             outputs = self._outputs(torch.as_tensor(probe.outputs))
             labels = self._labels(probe.y).to(outputs.device)
-            version = labels._version
-            super().try_on(Probe(labels, outputs))
-            if self._loss_by_path is not None:
-                self._check_gradient(self._loss_by_path, labels, outputs)
+            with self._unchanged(labels):
+                super().try_on(Probe(labels, outputs))
+                if self._loss_by_path is not None:
+                    self._check_gradient(self._loss_by_path, labels, outputs)
+
+    def states(self, y: Any, outputs: Any) -> list[Any]:
+        labels = self._labels(y)
+        with torch.no_grad(), self._unchanged(labels):
+            return super().states(labels, self._outputs(outputs))
+
+    def _loss_of_samples(self, y: Any, outputs: Any) -> Any:
+        labels = self._labels(y)
+        with self._unchanged(labels):
+            return super()._loss_of_samples(labels, self._outputs(outputs))
+
+    @contextlib.contextmanager
+    def _unchanged(self, labels: Tensor) -> Iterator[None]:
+        """Raise InputError if the block changes labels."""
+        version = labels._version
+        yield
         if labels._version != version:
             raise InputError(
                 f"{self._who}: the loss or a metric changes labels in place, allowed: leave them, because "
@@ -90,13 +111,6 @@ class TorchObjective(Objective):
                 f"{self._who}: loss {name}: it returns losses without a gradient, allowed: losses that "
                 "depend on the outputs; remove detach(), torch.no_grad(), argmax or NumPy from its code"
             )
-
-    def states(self, y: Any, outputs: Any) -> list[Any]:
-        with torch.no_grad():
-            return super().states(self._labels(y), self._outputs(outputs))
-
-    def _loss_of_samples(self, y: Any, outputs: Any) -> Any:
-        return super()._loss_of_samples(self._labels(y), self._outputs(outputs))
 
     def _labels(self, y: Any) -> Tensor:
         y = torch.as_tensor(y)
@@ -141,7 +155,19 @@ class TorchObjective(Objective):
         given = dict(args)
         if is_of_torch and not is_object and _takes(found, "reduction"):
             given = {"reduction": "none", **given}
+        for key in _WEIGHTS & given.keys() if is_of_torch and not is_object else ():
+            try:
+                given[key] = torch.tensor(given[key], dtype=self._dtype)
+            except (TypeError, ValueError):
+                raise InputError(
+                    f"{self._who}: {what} {name}: {key}: got {given[key]!r}, allowed: a list of numbers"
+                ) from None
         call: Any = found(**given) if inspect.isclass(found) else partial(found, **given) if given else found
+        if isinstance(call, torch.nn.Module) and any(each.requires_grad for each in call.parameters()):
+            raise InputError(
+                f"{self._who}: {what} {name}: it has weights of its own, which would not train, allowed: "
+                "none; keep them in the model, and compute the loss there (loss: module)"
+            )
         if is_of_torch:
             names = {found.__name__} if found in _FUNCTIONS else {each.__name__ for each in kind.__mro__}
             return partial(_with_outputs_first, call, not names.isdisjoint(_TAKE_CLASS_NUMBERS))
@@ -218,6 +244,19 @@ def _takes(function: Any, name: str) -> bool:
 
 def _with_outputs_first(call: Callable[..., Any], takes_class_numbers: bool, y: Tensor, p: Tensor) -> Any:
     """Call torch's loss: outputs come first, and labels have as many axes and, where needed, their type."""
+    call = _on_device(call, p.device)
     if y.ndim == 1 and p.shape == (len(y), 1) and not takes_class_numbers:
         y = y.unsqueeze(-1)
     return call(p, y if takes_class_numbers else y.to(p.dtype))
+
+
+def _on_device(call: Callable[..., Any], device: torch.device) -> Callable[..., Any]:
+    """The loss, with the weights in its arguments where outputs are."""
+    if isinstance(call, torch.nn.Module):
+        return call.to(device)
+    if not isinstance(call, partial):
+        return call
+    moved = {
+        key: value.to(device) if isinstance(value, Tensor) else value for key, value in call.keywords.items()
+    }
+    return partial(call.func, *call.args, **moved)

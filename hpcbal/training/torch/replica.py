@@ -41,7 +41,8 @@ class TorchReplica(Replica):
     What a forward pass changes besides gradients (running statistics) is taken back, and travels as a
     difference, weighted n_j/n like the gradients, so that all ranks move it equally. Random layers (dropout)
     draw from a generator that every step seeds anew from the DNN's seed, the number of updates so far and the
-    first sample of the rank's share. So what they draw does not depend on kills, resumes and other DNNs.
+    first sample of the rank's share. So what they draw does not depend on kills, resumes and other DNNs. The
+    same holds for what a module draws in inference, such as `functional.dropout` without `self.training`.
 
     A parameter that gets no gradient on any rank is left alone by the optimizer, as in PyTorch, where decay
     and momentum would move it otherwise. Which these are travels with the gradients.
@@ -313,8 +314,7 @@ class TorchReplica(Replica):
     def evaluate(self, batch: Batch) -> Sums:
         tensors = self.inputs.tensors(batch)
         self.set_training(False)
-        if self._calls.has_loss:  # which may be random
-            self._seed_generators(_mixed(self._seed, self._steps, int(batch.ids[0])))
+        self._seed_generators(_mixed(self._seed, self._steps, int(batch.ids[0])))
         with memory_errors(), torch.no_grad(), self._averages.in_place():
             losses, outputs = self._losses(tensors, "an evaluation", training=False)
             total = self.objective.total(losses).sum()
@@ -333,6 +333,7 @@ class TorchReplica(Replica):
     def predict(self, batch: Batch) -> Predictions:
         tensors = self.inputs.tensors(batch)
         self.set_training(False)
+        self._seed_generators(_mixed(self._seed, self._steps, int(batch.ids[0])))
         with memory_errors(), torch.no_grad(), self._averages.in_place():
             outputs = mapped(torch.Tensor.double, self._calls.outputs(tensors, "a prediction"))
             found: AnyTensor = self.objective.predictions(outputs)

@@ -67,6 +67,20 @@ def until_ready(child: Child) -> None:
         time.sleep(0.01)
 
 
+def test_an_answer_is_what_the_command_has_printed_on_stdout(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    real, program = subprocess.Popen, "import sys; print('{}'); print('so far', file=sys.stderr)"
+
+    def popen(command: list[str], **options: object) -> subprocess.Popen[bytes]:
+        return real([sys.executable, "-c", program], **options)  # type: ignore[call-overload,no-any-return]
+
+    monkeypatch.setattr(child_module.subprocess, "Popen", popen)
+    child = Child(["evaluate", "."], tmp_path, has_answer=True)
+    assert child.wait(60.0, show=True) == 0
+    assert (child.answer(), child.last_lines(), capsys.readouterr().out) == ("{}\n", "so far", "so far\n")
+
+
 def test_a_refused_command_is_an_error_with_fields(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, ClassVar
@@ -23,9 +24,12 @@ from hpcbal.api import run as run_module
 from hpcbal.api.child import Child
 from hpcbal.config import load_config
 from hpcbal.config.source.given import GivenConfig
+from hpcbal.errors import OutputError
 from hpcbal.telemetry import ResultRow, RunLock, write_results, write_status
+from hpcbal.telemetry.files.atomic_file import to_jsonable
 from hpcbal.telemetry.resources.processes import identity_of
 from hpcbal.telemetry.views.ensemble_table import new_status
+from hpcbal.telemetry.views.evaluation import EvaluatedDnn, Evaluation, write_evaluation
 from hpcbal.telemetry.views.status import end_status
 
 VALUES: dict[str, Any] = {
@@ -44,9 +48,15 @@ class FakeChild:
 
     lines: ClassVar[list[list[str]]] = []
     code: int | None = None
+    is_slow = False
 
-    def __init__(self, words: list[str], directory: Path) -> None:
+    def __init__(
+        self, words: list[str], directory: Path, *, has_answer: bool = False, keeps: Sequence[int] = ()
+    ) -> None:
         self.lines.append(words)
+        self.has_answer = has_answer
+        if self.is_slow:
+            self.keeps = [os.dup(descriptor) for descriptor in keeps]  # as a process inherits them
 
 
 @pytest.fixture(autouse=True)
@@ -148,6 +158,23 @@ def test_a_dict_that_would_be_refused_replaces_none() -> None:
     assert not Path("out/run.lock").exists()
 
 
+def test_a_dict_that_another_start_reads_is_not_replaced(
+    started: list[list[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(FakeChild, "is_slow", True)
+    first = hpcbal.run(VALUES, output="out")
+    text = Path("out/given.yaml").read_text(encoding="utf-8")
+    other = {**VALUES, "seed": 7}
+    with pytest.raises(OutputError, match=r"^out: another process has started a run here that goes on; wait"):
+        hpcbal.run(other, output="out")
+    assert Path("out/given.yaml").read_text(encoding="utf-8") == text
+    for descriptor in first._child.keeps:  # type: ignore[union-attr]
+        os.close(descriptor)
+    hpcbal.run(other, output="out")
+    assert "seed: 7" in Path("out/given.yaml").read_text(encoding="utf-8")
+    assert len(started) == 2
+
+
 def test_a_rank_touches_no_directory(monkeypatch: pytest.MonkeyPatch) -> None:
     """Rank 0 would take over the lock of its own run."""
     monkeypatch.setenv("OMPI_COMM_WORLD_RANK", "0")
@@ -184,11 +211,46 @@ def test_arguments_of_data_are_plain_or_refused(
     run = loaded()
     monkeypatch.setattr(FakeChild, "wait", lambda self, show: 0, raising=False)
     monkeypatch.setattr(FakeChild, "check", lambda self, code, allowed: None, raising=False)
-    with pytest.raises(hpcbal.InputError, match="evaluation"):
-        run.evaluate("m:data", data_args={"path": Path("x"), "number": np.int64(3)})
-    assert started[0][-1] == '--data-args={"path": "x", "number": 3}'
+    run.predictions("m:data", to="p.csv", data_args={"path": Path("x"), "number": np.int64(3)})
+    assert started[0][-2] == '--data-args={"path": "x", "number": 3}'
     with pytest.raises(hpcbal.ConfigError, match=r"evaluate: data_args\.a: got a object, allowed"):
         run.evaluate("m:data", data_args={"a": object()})
+
+
+def test_an_evaluation_is_the_own_one_whatever_others_write_at_the_same_time(
+    started: list[list[str]], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def evaluation(name: str) -> Evaluation:
+        return Evaluation(
+            run=name,
+            data="validation",
+            is_test=False,
+            num_samples=9,
+            measure="accuracy",
+            more_is_better=True,
+            evaluated_at="2026-11-30T23:06:30.569Z",
+            num_ranks=1,
+            dnns=(EvaluatedDnn("a", "best", 3, {"loss": 0.5}),),
+            ensembles=(),
+        )
+
+    def answer(child: FakeChild) -> str:
+        assert child.has_answer
+        write_evaluation("out/evaluation.json", evaluation("of another"))
+        printed = json.dumps(to_jsonable(evaluation("of this")), indent=2)
+        return f"a model prints {{\n{printed}\nand more\n"
+
+    monkeypatch.setattr(FakeChild, "wait", lambda self, show: 0, raising=False)
+    monkeypatch.setattr(FakeChild, "check", lambda self, code, allowed: None, raising=False)
+    monkeypatch.setattr(FakeChild, "answer", answer, raising=False)
+    found = loaded().evaluate("validation", dnns=["a"])
+    assert started[0][2:] == ["--data=validation", "--dnns=a", "--json"]
+    assert found["run"] == "of this"
+    assert found["dnns"][0]["scores"] == {"loss": 0.5}
+    assert "of this on validation: 9 samples" in str(found)
+    assert not capsys.readouterr().out
+    loaded().evaluate(show=True)
+    assert "of this on validation: 9 samples" in capsys.readouterr().out
 
 
 def test_predictions_are_written_by_the_command_line(
@@ -227,6 +289,8 @@ def test_what_a_command_refuses_is_said_with_the_names_of_arguments(
 
 
 def test_only_a_run_can_be_loaded() -> None:
+    with pytest.raises(hpcbal.InputError, match="directory: got a int, allowed: the path of the output dir"):
+        hpcbal.load(3)  # type: ignore[arg-type]
     with pytest.raises(hpcbal.InputError, match="no such directory"):
         hpcbal.load("nowhere")
     with pytest.raises(hpcbal.InputError, match=r"x: File name too long; give another path$"):

@@ -19,7 +19,7 @@ from hpcbal.api.verbs import (
     unchanged_process,
 )
 from hpcbal.config import add_import_roots
-from hpcbal.errors import DataError
+from hpcbal.errors import DataError, OutputError
 
 
 def test_arguments_become_options() -> None:
@@ -42,6 +42,18 @@ def test_a_configuration_is_a_path_or_a_dict() -> None:
         arguments_for("plan", 5, [])  # type: ignore[arg-type]
 
 
+def test_changes_are_a_dict() -> None:
+    with pytest.raises(hpcbal.InputError, match="set: got a list, allowed: a dict of values by dotted key"):
+        changes(["a.b=x"])  # type: ignore[arg-type]
+
+
+def test_a_path_that_no_system_takes_is_refused() -> None:
+    with pytest.raises(hpcbal.InputError, match="got a path with a NUL character"), naming_arguments():
+        Path("a\0b").resolve()
+    with pytest.raises(ValueError, match="another"), naming_arguments():
+        raise ValueError("another")
+
+
 @pytest.mark.parametrize(
     ("said", "shown"),
     [
@@ -52,11 +64,12 @@ def test_a_configuration_is_a_path_or_a_dict() -> None:
             "give it with data_args, then 'hpcbal run x --resume'",
         ),
         ("-- and a--b are no options", "-- and a--b are no options"),
+        ("argument --output/-o: got an empty name", "output: got an empty name"),
     ],
 )
 def test_errors_name_arguments_and_no_options(said: str, shown: str) -> None:
     cause = OSError("gone")
-    for kind in (hpcbal.InputError, DataError):
+    for kind in (hpcbal.InputError, DataError, OutputError):
         with pytest.raises(kind) as caught, naming_arguments():
             raise kind(said) from cause
         assert (str(caught.value), caught.value.__cause__) == (shown, cause)

@@ -98,7 +98,7 @@ def test_a_kill_at_any_call_leaves_the_old_or_the_new(tmp_path, num_before):
 
 
 def test_kills_at_random_moments_lose_nothing_that_was_acknowledged(tmp_path):
-    done = run("write_until_killed.py", tmp_path, 200, 1)
+    done = run("write_until_killed.py", tmp_path, 100, 1)
     assert done.returncode == 0, done.stderr
     counts = json.loads(done.stdout)
     assert counts["epochs"] > 0

@@ -282,8 +282,9 @@ def test_a_job_brings_its_trace_its_batch_size_and_its_machines(tmp_path: Path, 
 def test_the_page_and_the_timeline_are_whole(trace: Path, tmp_path: Path, capsys: Capture) -> None:
     page, timeline = tmp_path / "forecast.html", tmp_path / "timeline.json.gz"
     options = ("--trace", trace, "--bandwidth", "1Gbps", "--workers", "1-3", "--servers", "1,2")
-    code, _, err = hpcbal(capsys, *options, "--steps", 50, "--html", page, "--timeline", timeline)
-    assert (code, err) == (0, f"hpcbal: wrote {timeline}\nhpcbal: wrote {page}\n")
+    for _ in range(2):  # its own files are written anew
+        code, _, err = hpcbal(capsys, *options, "--steps", 50, "--html", page, "--timeline", timeline)
+        assert (code, err) == (0, f"hpcbal: wrote {timeline}\nhpcbal: wrote {page}\n")
     text = page.read_text(encoding="utf-8")
     assert text.count("<svg") == 6  # three charts, wide and narrow
     assert "http" not in text.replace("Content-Security-Policy", "").replace("http-equiv", "")
@@ -294,6 +295,18 @@ def test_the_page_and_the_timeline_are_whole(trace: Path, tmp_path: Path, capsys
     assert {"worker 0", "worker 2", "worker", "downlink 0", "uplink 1", "server 1"} <= tracks
     assert {"receive a", "compute", "apply b"} <= {each["name"] for each in slices}
     assert all(each["dur"] >= 0.0 for each in slices)
+
+
+@pytest.mark.parametrize(
+    ("option", "what"), [("--timeline", "timeline"), ("--html", "page"), ("--calibrate", "calibration")]
+)
+def test_the_trace_is_not_replaced_by_an_answer(option: str, what: str, trace: Path, capsys: Capture) -> None:
+    recorded = trace.read_bytes()
+    options = () if what == "calibration" else ("--trace", trace, "--bandwidth", "1Gbps", "--workers", 2)
+    code, out, err = hpcbal(capsys, *options, option, trace)
+    assert (code, out) == (2, "")
+    assert err == f"hpcbal: {trace}: exists, and is no {what} of hpcbal; choose another name, or remove it\n"
+    assert trace.read_bytes() == recorded
 
 
 def test_one_number_of_workers_has_a_page_too(trace: Path, tmp_path: Path, capsys: Capture) -> None:

@@ -133,7 +133,7 @@ def test_plan_shows_what_was_measured_and_predicts(
     text = capsys.readouterr().out
     assert "measured: 2 workers, 2 servers: 1.5 s an epoch; 1 ms a sample, 0.8 MB a turn" in text
     assert "predicted: 3 workers, 1 server: 0.855 s an epoch" in text
-    assert "trust hpcbal plan more than hpcbal simulate where servers are busy" in text
+    assert "trust hpcbal simulate more than hpcbal plan: it plays each message" in text
 
 
 def trace_of_one_worker() -> Trace:

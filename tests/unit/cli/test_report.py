@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -61,3 +62,33 @@ def test_the_values_of_an_ensemble_keep_their_names_in_json(run_directory: Path,
     (dnn,) = values["dnns"]
     assert (dnn["name"], dnn["best_val_accuracy"]) == ("job", None)
     assert values.keys().isdisjoint({"jobs", "job", "best"})
+
+
+@pytest.mark.parametrize("verb", [["report", "--no-plots", "--output"], ["compare", "--html"]])
+def test_a_file_of_the_user_is_not_replaced_by_a_page(
+    verb: list[str], run_directory: Path, tmp_path_factory: pytest.TempPathFactory, capsys: Capture
+) -> None:
+    elsewhere = tmp_path_factory.mktemp("elsewhere")
+    page, notes, pipe = (elsewhere / name for name in ("page.html", "notes.txt", "pipe"))
+    for _ in range(2):  # its own page is written anew
+        assert main([*verb, str(page), str(run_directory)]) == 0
+    notes.write_text("a week of work")
+    capsys.readouterr()
+    assert main([*verb, str(notes), str(run_directory)]) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert (
+        captured.err
+        == f"hpcbal: {notes}: exists, and is no page of hpcbal; choose another name, or remove it\n"
+    )
+    assert notes.read_text() == "a week of work"
+    notes.write_text("")  # as mktemp makes it
+    assert main([*verb, str(notes), str(run_directory)]) == 0
+    os.mkfifo(pipe)
+    capsys.readouterr()
+    assert main([*verb, str(pipe), str(run_directory)]) == 2
+    assert capsys.readouterr().err == (
+        f"hpcbal: {pipe}: it is a pipe or a device, not a file; give the name of a file\n"
+    )
+    assert main([*verb, ".", str(run_directory)]) == 2
+    assert "hpcbal: .: cannot write: Is a directory" in capsys.readouterr().err

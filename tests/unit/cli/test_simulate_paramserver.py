@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import json
 from pathlib import Path
 from typing import Any
@@ -22,6 +24,20 @@ SECONDS, BANDWIDTH = 2e-3, 1e6
 @pytest.fixture
 def config(tmp_path: Path) -> Path:
     """Eight equal machines, of which far too few work: turns compute much longer than they communicate."""
+    return written(tmp_path)
+
+
+@pytest.fixture(scope="module")
+def simulated(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """The only row of that configuration, as it is."""
+    with contextlib.redirect_stdout(io.StringIO()) as out:
+        assert main(["simulate", str(written(tmp_path_factory.mktemp("simulated"))), "--json"]) == 0
+    (row,) = json.loads(out.getvalue())["rows"]
+    return row
+
+
+def written(tmp_path: Path) -> Path:
+    """Write the file of those machines, and return its path."""
     path = tmp_path / "job.yaml"
     path.write_text(
         yaml.safe_dump(
@@ -59,8 +75,8 @@ def rows_of(capsys: Capture, *arguments: object) -> Any:
     return json.loads(out)["rows"]
 
 
-def test_a_badly_configured_job_configures_itself(config: Path, capsys: Capture) -> None:
-    (row,) = rows_of(capsys, config)
+def test_a_badly_configured_job_configures_itself(config: Path, capsys: Capture, simulated: Any) -> None:
+    row = simulated
     (kept,) = rows_of(capsys, config, "--set", "tune.enabled=false")
     assert (row["num_executors"], row["num_epochs"]) == (8, 12)
     assert (row["start"]["num_workers"], row["start"]["num_servers"]) == (2, 6)
@@ -74,9 +90,8 @@ def test_a_badly_configured_job_configures_itself(config: Path, capsys: Capture)
     assert kept["start"]["epoch_s"] > 400 * SECONDS
 
 
-def test_each_change_has_its_time_its_bytes_and_its_gain(config: Path, capsys: Capture) -> None:
-    (row,) = rows_of(capsys, config)
-    before = row["start"]
+def test_each_change_has_its_time_its_bytes_and_its_gain(simulated: Any) -> None:
+    row, before = simulated, simulated["start"]
     assert row["changes"]
     for change in row["changes"]:
         assert 0 < change["start_s"] < change["start_s"] + change["seconds"] < row["seconds"]
@@ -121,8 +136,8 @@ def test_the_text_says_what_changes_when_and_why(config: Path, capsys: Capture) 
     assert "trust hpcbal simulate more than hpcbal plan: it plays each message" in out
 
 
-def test_the_same_command_gives_the_same_numbers(config: Path, capsys: Capture) -> None:
-    assert rows_of(capsys, config) == rows_of(capsys, config)
+def test_the_same_command_gives_the_same_numbers(config: Path, capsys: Capture, simulated: Any) -> None:
+    assert rows_of(capsys, config) == [simulated]
 
 
 def test_costs_take_time(config: Path, capsys: Capture) -> None:
@@ -158,6 +173,12 @@ def test_without_machines_an_earlier_run_must_have_measured(
     # One worker takes turns with one server, as in the run.
     assert row["start"]["epoch_s"] == pytest.approx(800 * SECONDS + 10 * 2 * model / BANDWIDTH, rel=0.05)
     assert "what the run in" in hpcbal(capsys, config, "--slots", "8")[1]
+    # Real links are shared, so a server's that is full carries less than it would in turn.
+    busy = [config, "--slots", "8", "--set", "workers=6", "--set", "servers=1", "--set", "tune.enabled=false"]
+    (shared,), (in_turn,) = (
+        rows_of(capsys, *busy, "--set", f"links={links}") for links in ("auto", "in_turn")
+    )
+    assert shared["start"]["epoch_s"] > 1.1 * in_turn["start"]["epoch_s"]
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from hpcbal.cluster.job_end import end_of_start, reason_not_to_start, starts_of, what_follows
+from hpcbal.cluster.job_end import end_of_start, log_before, reason_not_to_start, starts_of, what_follows
 
 
 @pytest.mark.parametrize(
@@ -32,6 +32,46 @@ def test_what_the_run_has_noted_outweighs_the_code_of_the_launcher(
     assert (end.code, end.is_lost) == (code, is_lost)
     assert says in end.sentence
     assert bool(says) == bool(end.sentence)
+
+
+OPEN_MPI = """
+PRTE has lost communication with a remote daemon.
+
+  HNP daemon   : [prterun-n1-81@0,0] on node n1
+  Remote daemon: [prterun-n1-81@0,1] on node n2
+
+This is usually due to either a failure of the TCP network
+"""
+BOTH = "undecided\nnodes: n1 n2\n"
+
+
+@pytest.mark.parametrize(
+    ("noted", "status", "log", "says"),
+    [
+        (BOTH, 0, OPEN_MPI, "has recorded no end: node n2 was lost, as the launcher says above"),
+        (BOTH, 137, "srun: error: Node failure on n2\n" * 2, "end: node n2 was lost, as the launcher says"),
+        (BOTH, 0, "", "a node (of n1, n2), a rank or the launcher was lost; see its messages above"),
+        (BOTH + "lost: rank 1 died\nseen: n1\n", 14, "", "rank 1 died; perhaps node n2 was lost: no rank "),
+        (BOTH + "lost: rank 1 died\nseen: n1\n", 14, OPEN_MPI, "rank 1 died; node n2 was lost, as the "),
+        (BOTH + "seen: n1\n", 0, "", "end: perhaps node n2 was lost: no rank there has noted this end"),
+    ],
+)
+def test_a_node_that_was_lost_is_named(noted: str, status: int, log: str, says: str) -> None:
+    end = end_of_start(noted.splitlines(), status, log)
+    assert (end.code, end.is_lost) == (1, True)
+    assert says in end.sentence
+
+
+@pytest.mark.parametrize(
+    "noted", ["seen: n1\n", BOTH + "seen: n1\nseen: n2\n"], ids=["one node", "both live"]
+)
+def test_where_all_nodes_live_none_is_named(noted: str) -> None:
+    assert end_of_start(f"lost: rank 1 died\n{noted}".splitlines(), 14).sentence == "rank 1 died"
+
+
+def test_only_what_the_log_has_of_the_last_start_counts() -> None:
+    assert log_before("start\nundecided\nlog: 300\nstart\n75\nlog: 900\nstart\n") == 900
+    assert log_before("start\nundecided\n") == 0
 
 
 @pytest.mark.parametrize(

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from hpcbal.config import DnnConfig
-from hpcbal.data import LabelSpec, PreprocessedSamples, SampleSpec, build_operations
+from hpcbal.config import DnnConfig, load_ensemble
+from hpcbal.data import LabelSpec, PreprocessedSamples, SampleSpec, build_operations, open_source
 from hpcbal.data.augmentation import Augmentation, check_augmentations
 from hpcbal.errors import ConfigError, DataError, InputError, UserCodeError
 
@@ -46,6 +48,7 @@ class Broken:
     def __init__(self):
         raise RuntimeError("no luck")
 """
+PAGE = Path(__file__).parents[3] / "docs" / "your-own-model-and-data.md"
 IMAGES = SampleSpec.of((6, 6, 3), "uint8")
 FLOATS = SampleSpec.of((4,), "float32")
 
@@ -204,3 +207,26 @@ def test_dnns_that_have_joined_fail_alone() -> None:
     assert found["d"].startswith("augment: turns samples")
     with pytest.raises(DataError, match="DNN b: augment: sample"):
         check_augmentations([*joined, own], source(), 1, "ca")
+
+
+def test_the_example_of_the_page_changes_the_samples_of_the_networks_that_ask_for_it(tmp_path: Path) -> None:
+    """tests/e2e/test_run_torch.py trains one of its operations beside networks without any."""
+    section = PAGE.read_text().partition("## Augmentation of one DNN\n")[2].partition("\n## ")[0]
+    (text,) = re.findall(r"^```yaml\n(.*?)^```$", section, re.DOTALL | re.MULTILINE)
+    (tmp_path / "run.yaml").write_text(text, encoding="utf-8")
+    config = load_ensemble(tmp_path / "run.yaml", check_imports=True)
+    source = open_source(config)
+    assert check_augmentations(config.dnns, source, config.seed) == {}
+    made = {}
+    for each in config.dnns:
+        samples = np.stack([source.sample(int(i), 0, training=True)[0] for i in source.train_ids[:20]])
+        if each.augment:
+            augmentation = Augmentation(each, source.sample_spec, config.seed)
+            samples = np.stack([augmentation.apply(x, i, 0) for i, x in enumerate(samples)])
+        made[each.name] = samples
+    plain, cropped, cut = (
+        made.pop(f"resnet-{name}") for name in ("none", "random_crop", "random_crop-cutout")
+    )
+    assert not made
+    assert not np.array_equal(cropped, plain)
+    assert not np.array_equal(cut, cropped)

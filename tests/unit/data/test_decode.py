@@ -6,6 +6,7 @@ import io
 import struct
 import zlib
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -56,6 +57,23 @@ def test_sixteen_bits_keep_the_upper_eight(png: Png) -> None:
     deep = (np.arange(256, dtype=np.uint16) * 256 + 7).reshape(16, 16)
     np.testing.assert_array_equal(Decode("gray").apply(png(deep))[:, :, 0], deep >> 8)
     np.testing.assert_array_equal(Decode("rgb").apply(png(deep))[:, :, 2], deep >> 8)
+
+
+@pytest.mark.parametrize(
+    ("values", "held"),
+    [
+        (np.float32([[0.2, 0.7]]), "floating-point numbers"),
+        (np.int32([[0, 65_536]]), "numbers beyond 0..65535"),
+        (np.int32([[-1, 3]]), "numbers beyond 0..65535"),
+    ],
+)
+@pytest.mark.parametrize("exact", [True, False])
+def test_numbers_that_bytes_cannot_hold_are_not_cut(values: NDArray[Any], held: str, exact: bool) -> None:
+    tiff = save(Image.fromarray(values), "TIFF")
+    with pytest.raises(UnusableSampleError, match=rf"^an image of {held}, allowed: bytes or 16 bits"):
+        Decode("gray", exact=exact).apply(tiff)
+    tiff = save(Image.fromarray(np.int32([[0, 65_535]])), "TIFF")
+    assert Decode("gray", exact=exact).apply(tiff).ravel().tolist() == [0, 255]
 
 
 def test_a_palette_with_transparency_causes_no_warning(pixels: NDArray[np.uint8]) -> None:

@@ -1,4 +1,4 @@
-"""Virtual and external HDF5 datasets: HDF5 reads fill values for what lacks, so they are refused."""
+"""HDF5 reads fill values for values that are missing or were never written, so such datasets are refused."""
 
 from __future__ import annotations
 
@@ -147,3 +147,43 @@ def test_raw_files_that_are_gone_or_short_are_refused(tmp_path: Path) -> None:
     first.unlink()
     with pytest.raises(DataError, match=r"first\.bin, which does not exist"):
         hdf5(str(tmp_path / "v.h5"))
+
+
+def test_rows_that_nobody_wrote_are_refused(tmp_path: Path) -> None:
+    """A program ended too soon, or grew a dataset and did not fill it; zeros that were written are data."""
+    for name, rows, options in (
+        ("whole", 8, {"chunks": (2, 2), "compression": "gzip"}),
+        ("half", 5, {"chunks": (2, 2), "maxshape": (None, 2)}),
+        ("never", 0, {}),
+    ):
+        with h5py.File(tmp_path / f"{name}.h5", "w") as file:
+            stored = file.create_dataset("images", (8, 2), np.float32, **options)
+            stored[:rows] = np.zeros((rows, 2))
+            file["labels"] = np.arange(8) % 2
+    assert not hdf5(str(tmp_path / "whole.h5")).read(7)[0].any()
+    for name, what in (
+        ("half", "images: only 3 of its 4 chunks .of 2 rows. were ever written, so HDF5 would read zeros"),
+        ("never", "images: none of its values was ever written"),
+    ):
+        with pytest.raises(DataError, match=what):
+            hdf5(str(tmp_path / f"{name}.h5"))
+
+
+def test_labels_that_nobody_wrote_are_no_empty_texts(tmp_path: Path) -> None:
+    with h5py.File(tmp_path / "text.h5", "w") as file:
+        file["images"] = np.ones((8, 2), np.float32)
+        file.create_dataset("labels", (8,), h5py.string_dtype())
+    with pytest.raises(DataError, match="labels: none of its values was ever written"):
+        hdf5(str(tmp_path / "text.h5"))
+
+
+def test_a_link_that_leads_nowhere_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "links.h5"
+    with h5py.File(path, "w") as file:
+        file["images"] = h5py.ExternalLink("gone.h5", "x")
+        file["pixels"] = h5py.SoftLink("/gone/x")
+        file["labels"] = np.arange(8) % 2
+    with pytest.raises(DataError, match=r"'images' is a link to gone.h5:x, where no dataset can be read"):
+        hdf5(str(path))
+    with pytest.raises(DataError, match=r"'pixels' is a link to /gone/x, where no dataset can be read"):
+        hdf5(str(path), images="pixels")

@@ -32,6 +32,23 @@ def test_extensions_may_be_chosen(image_tree: Path) -> None:
     assert [dataset.describe(i) for i in range(len(dataset))] == ["cat/a.png", "dog/c.PNG", "dog/d.png"]
 
 
+def test_what_is_left_out_inside_of_classes_is_told(image_tree: Path) -> None:
+    advice = (
+        "left out: images lie in the folder of their class itself, and data.args.extensions lists their types"
+    )
+    assert image_folder(str(image_tree)).notes == (f"image_folder: dog/folder.png/ is {advice}",)
+    (image_tree / "cat" / "more").mkdir()
+    (image_tree / "dog" / "scan.TIF").write_bytes(b"")
+    assert image_folder(str(image_tree), ["png"]).notes == (
+        f"image_folder: cat/b.jpg, cat/more/, dog/e.jpeg and 2 more are {advice}",
+    )
+    (image_tree / "dog" / "folder.png").rmdir()
+    everything = image_folder(str(image_tree), ["png", "jpg", "jpeg", "tif"])
+    assert everything.notes == (f"image_folder: cat/more/ is {advice}",)
+    (image_tree / "cat" / "more").rmdir()
+    assert image_folder(str(image_tree), ["png", "jpg", "jpeg", "tif"]).notes == ()
+
+
 def test_a_relative_path_starts_at_the_current_directory(
     image_tree: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -107,13 +124,14 @@ def test_another_file_is_another_fingerprint(image_tree: Path) -> None:
 def num_lists(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
     """The classes whose files were listed."""
     module, lists = sys.modules["hpcbal.data.datasets.image_folder"], []
-    original = module._image_names
+    original = module._contents
 
-    def listing(directory: Path, endings: tuple[str, ...]) -> tuple[str, ...]:
+    def listing(directory: Path, endings: tuple[str, ...]) -> tuple[tuple[str, ...], list[str]]:
         lists.append(directory)
-        return original(directory, endings)
+        found: tuple[tuple[str, ...], list[str]] = original(directory, endings)
+        return found
 
-    monkeypatch.setattr(module, "_image_names", listing)
+    monkeypatch.setattr(module, "_contents", listing)
     monkeypatch.setattr(module, "WORTH_KEEPING", 5)
     return lists
 
@@ -135,6 +153,7 @@ def test_a_list_of_many_files_is_kept_until_a_class_changes(image_tree: Path, nu
     assert [again.describe(i) for i in range(5)] == [first.describe(i) for i in range(5)]
     assert [again.read(i) for i in range(5)] == [first.read(i) for i in range(5)]
     assert again.labels.tolist() == [0, 0, 1, 1, 1]
+    assert again.notes == first.notes != ()
     assert image_folder(str(image_tree), ["png"]).labels.tolist() == [0, 1, 1]
     assert len(num_lists) == 4
 

@@ -16,10 +16,10 @@ import pytest
 import torch
 from numpy.typing import NDArray
 from PIL import Image
-from torch.utils.data import DataLoader, IterableDataset, Subset, TensorDataset
+from torch.utils.data import ConcatDataset, DataLoader, IterableDataset, Subset, TensorDataset
 
 from hpcbal.config import load_config
-from hpcbal.data import LabelSpec, PreprocessedSamples, SampleSpec, map_style, open_source
+from hpcbal.data import BadSample, LabelSpec, PreprocessedSamples, SampleSpec, map_style, open_source
 from hpcbal.data.held_out import WithOwnValidation, of_same_kind, open_dataset
 from hpcbal.data.operations import Normalize
 from hpcbal.data.pipeline import build_operations
@@ -108,6 +108,26 @@ def test_a_pair_of_arrays_is_a_dataset(made: Callable[[Any], Any]) -> None:
     )
 
 
+@pytest.mark.parametrize("kind", ["uint8", "float32"])
+def test_masked_values_of_a_pair_are_missing(kind: str) -> None:
+    """As netCDF readers return them; any number stands in their place."""
+    samples = np.ma.masked_array(RANDOM.random((40, 5), np.float32), False)
+    samples[4, 1] = np.ma.masked
+    dataset = map_style((samples, np.ma.masked_equal(LABELS.astype(kind), 3)))
+    assert dataset.label_spec.dtype == ("int64" if kind == "uint8" else "float32")
+    source = PreprocessedSamples(dataset, [], 0, 0.2)
+    source.sample(5, 0, training=True)
+    for number, masked in ((4, "1 of 5"), (7, "1 of 1")):
+        with pytest.raises(
+            BadSample, match=f"Pair\\[{number}\\]\\): {masked} values are masked, allowed: none"
+        ):
+            source.sample(number, 0, training=True)
+    doubts = [*source.doubts(), *dataset.remarks]
+    expected = "-1 to 2, allowed: 0 to 2, so 10" if kind == "uint8" else "10 of 40 labels are missing"
+    assert len(doubts) == 1
+    assert expected in doubts[0]
+
+
 @pytest.mark.parametrize(
     ("shape", "layout", "expected"),
     [
@@ -177,10 +197,19 @@ def test_labels_are_known_without_reading_all_items() -> None:
     tensors = TensorDataset(torch.from_numpy(IMAGES), torch.from_numpy(LABELS))
     half = Subset(tensors, range(0, 40, 2))
     nested = Subset(half, [3, 1])
-    for given, expected in ((tensors, LABELS), (half, LABELS[::2]), (nested, [2, 2])):
+    both = ConcatDataset([nested, half])
+    for given, expected in (
+        (tensors, LABELS),
+        (half, LABELS[::2]),
+        (nested, [2, 2]),
+        (both, [2, 2, *LABELS[::2]]),
+    ):
         found = map_style(given)
         assert found.labels is not None
         assert (found.labels.tolist(), found.num_classes) == (list(expected), max(expected) + 1)
+    unknown = Items(lambda number: (IMAGES[number], number % 4), classes=["a", "b", "c", "d"])
+    assert map_style(ConcatDataset([tensors, unknown]), num_classes=4).labels is None
+    assert map_style(ConcatDataset([unknown, unknown])).num_classes == 4
     whole = Items(lambda number: (IMAGES[number], number % 4), targets=torch.from_numpy(LABELS))
     assert map_style(whole).num_classes == 4
     swapped = Items(lambda number: (IMAGES[number], 3 - number % 4), targets=LABELS, num_classes=4)
@@ -414,7 +443,7 @@ def test_members_of_our_own_datasets_count_too() -> None:
     source = PreprocessedSamples(map_style(given), [], 0, 0.3)
     assert source.validation_ids.tolist() == [3, 5]
     np.testing.assert_array_equal(source.sizes, weights)
-    np.testing.assert_allclose(source.sample_weights, weights, rtol=1e-6)
+    np.testing.assert_array_equal(source.sample_weights, weights)  # float64, for training in float64
 
 
 def test_preprocessing_sees_images_with_the_channels_last() -> None:

@@ -174,6 +174,10 @@ def pair(length=12):
     x = {"a": np.arange(2.0 * length).reshape(length, 2), "b": np.ones((length, 3), "uint8")}
     return x, {"kind": np.arange(length) % 4, "size": np.ones((length, 2), "float32")}
 
+def masked(length=12):
+    x, labels = pair(length)
+    return {"a": np.ma.masked_equal(x["a"], 7), "b": x["b"]}, np.ma.masked_equal(labels["kind"], 3)
+
 def one_label(length=12):
     return {"a": np.ones((length, 2))}, np.arange(length) % 2
 
@@ -190,6 +194,20 @@ class Items:
 
 class Uncounted(Items):
     num_classes = None
+
+class Known(Items):
+    validation_ids = [7, 2]
+    sample_weights = np.arange(10.0)
+    targets = [i % 2 for i in range(10)]
+    classes = ["no", "yes"]
+    num_classes = None
+    def __getitem__(self, i):
+        return super().__getitem__(i)[0], i % 2
+
+class Random(Items):
+    def __getitem__(self, i):
+        sample, label = super().__getitem__(i)
+        return {**sample, "table": np.random.random(2)}, label
 
 class Growing(Items):
     shapes = [(3, 8, 8), (3, 8, 9)]
@@ -229,6 +247,16 @@ def test_arrays_by_name_as_fit_of_keras_takes_them_are_a_dataset(module: str) ->
         open_dataset(f"{module}:uneven", {})
 
 
+def test_masked_values_of_named_arrays_are_missing(module: str) -> None:
+    dataset: Any = open_dataset(f"{module}:masked", {})
+    assert dataset.num_classes == 3
+    source = PreprocessedSamples(dataset, (), 0, 0.25)
+    source.sample(5, 0, training=True)
+    for sample_id, masked in ((3, "1 of 2"), (7, "1 of 1")):
+        with pytest.raises(BadSample, match=rf"row {sample_id}\): {masked} values are masked"):
+            source.sample(sample_id, 0, training=True)
+
+
 def test_items_of_named_arrays_as_datasets_of_pytorch_have_them_are_a_dataset(module: str) -> None:
     dataset: Any = open_dataset(f"{module}:Items", {})
     assert dataset.sample_spec == {
@@ -244,6 +272,27 @@ def test_items_of_named_arrays_as_datasets_of_pytorch_have_them_are_a_dataset(mo
         open_dataset(f"{module}:Uncounted", {})
     with pytest.raises(DataError, match=r"image: got arrays of the shapes \(3, 8, 8\) and \(3, 8, 9\)"):
         open_dataset(f"{module}:Growing", {})
+
+
+def test_what_such_items_and_arrays_say_beside_samples_counts(module: str) -> None:
+    """Its split, weights and labels; without a fingerprint of their own it is made of what is in them."""
+    known: Any = open_dataset(f"{module}:Known", {})
+    source = PreprocessedSamples(known, (), 0, 0.2)
+    assert sorted(source.validation_ids.tolist()) == [2, 7]
+    assert (known.num_classes, known.class_names) == (2, ("no", "yes"))
+    assert known.labels.tolist() == [0, 1] * 5
+    assert known.sample_weights.tolist() == list(range(10))
+    assert open_dataset(f"{module}:one_label", {}).labels.tolist() == [0, 1] * 6
+    found = {
+        name: {open_dataset(f"{module}:{name}", {}).fingerprint for _ in range(2)}
+        for name in ("Items", "Known", "pair", "one_label")
+    }
+    assert [len(each) for each in found.values()] == [1] * 4
+    assert len(set.union(*found.values())) == 4
+    shorter = open_dataset(f"{module}:pair", {"length": 11})
+    assert shorter.fingerprint not in found["pair"]
+    with pytest.raises(DataError, match="item 0 differs from read to read, so runs could not be repeated"):
+        open_dataset(f"{module}:Random", {})
 
 
 def test_wrong_names_and_numbers_of_classes_are_refused(module: str) -> None:

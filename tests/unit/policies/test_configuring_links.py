@@ -10,6 +10,7 @@ from traces import like_machines
 
 from hpcbal.forecast import Settings, Trace, simulate
 from hpcbal.forecast.trace import Resource, TracedOperation, on_servers
+from hpcbal.paramserver.api import Table
 from hpcbal.policies.batching import split_evenly
 from hpcbal.policies.configuring import (
     Configuration,
@@ -21,6 +22,7 @@ from hpcbal.policies.configuring import (
     measured_bandwidth,
 )
 from hpcbal.policies.configuring.cost_model import Links
+from hpcbal.simulator.paramserver import ServingJob, ServingMachine, simulate_roles
 
 BYTES, SAMPLE_S, BATCH, RATE = 1_525_000, 0.241e-3, 10, 100e6
 BLOCKS = 240
@@ -117,3 +119,13 @@ def test_among_unlike_machines_shared_links_ask_for_more_servers() -> None:
     }
     chosen = {links: best_configuration(each) for links, each in unlike.items()}
     assert {links: len(each.workers) for links, each in chosen.items()} == {"shared": 2, "in_turn": 3}
+
+
+@pytest.mark.parametrize(("workers", "servers"), [(3, 1), (2, 2), (1, 3)])
+def test_the_simulator_shares_links_as_the_forecast_does(workers: int, servers: int) -> None:
+    """Links in turn let expect 1.54 times as much of three workers and a server."""
+    table = Table("w", BYTES // 4, 1, "float32")
+    job = ServingJob(2400, BLOCKS, BATCH, None, (table,), (BLOCKS,), max_epochs=4)
+    machines = [ServingMachine(SAMPLE_S, RATE)] * 4
+    run = simulate_roles(job, machines, workers, servers, are_shared=True)
+    assert job.num_samples / run.steady_epoch_s == pytest.approx(forecast(workers, servers), rel=0.1)

@@ -22,6 +22,7 @@ from hpcbal.runtime.handoff import supervision
 from hpcbal.runtime.handoff.launch_dir import RunRequest
 from hpcbal.runtime.handoff.start_file import NAME, StartFile
 from hpcbal.runtime.handoff.supervision import Requests, supervise
+from hpcbal.stop_signals import STOP_SIGNALS
 
 CONFIG = """
 data: {dataset: "hpcbal.data:digits"}
@@ -467,3 +468,37 @@ def test_a_stop_before_anything_has_begun_starts_nothing(monkeypatch):
     with Requests() as requests:
         os.kill(os.getpid(), signal.SIGTERM)
         assert launch.start_mpirun(["run", "a.yaml"], 6, requests) == 75
+
+
+EVERY_SIGNAL = """
+import os, sys
+from hpcbal.cluster.started import Launcher
+from hpcbal.runtime import launch
+from hpcbal.stop_signals import STOP_SIGNALS
+
+def body(stop, liveness):
+    for number in STOP_SIGNALS:
+        stop.reason = None
+        os.kill(os.getpid(), number)
+        print(stop.reason)
+    return 0
+
+launch._as_rank(Launcher("mpirun", 0, 1), body)
+"""
+
+
+@pytest.mark.timeout(60)
+def test_a_rank_sees_every_signal_though_mpi_has_libraries_that_take_some(tmp_path: Path) -> None:
+    """UCX takes HUP when MPI starts."""
+    environment = {**os.environ, "PYTHONPATH": str(Path(launch.__file__).parents[2])}
+    done = subprocess.run(
+        [sys.executable, "-c", EVERY_SIGNAL],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=50,
+        cwd=tmp_path,
+        env=environment,
+    )
+    seen = [f"signal {signal.Signals(number).name}" for number in STOP_SIGNALS]
+    assert done.stdout.splitlines() == seen, done.stderr

@@ -90,12 +90,18 @@ def test_dnns_of_unlike_rates_share_a_round_without_any_setting(sim: Sim) -> Non
 # ---- predictions --------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("patience", [None, 3])
 @pytest.mark.parametrize("seed", range(4))
-def test_a_prediction_is_the_makespan_of_the_whole_simulation(seed: int) -> None:
+def test_a_prediction_is_the_makespan_of_the_whole_simulation(seed: int, patience: int | None) -> None:
+    """With patience, a run that shares slots cannot know that all DNNs will train to max_epochs."""
     at = drawn(seed)
+    longest = {spec.dnn_id: spec.stop.max_epochs for spec in at.specs}
+    epochs = None if patience is None else longest  # the simulation knows these, its decisions do not
+    rules = {name: StopRule(max_epochs=most, patience=patience) for name, most in longest.items()}
+    at = replace(at, specs=tuple(replace(spec, stop=rules[spec.dnn_id]) for spec in at.specs))
     for found in predict_schedules(at, candidates(at.settings), cut_beyond=math.inf):
         settings = replace(at.settings.under(found.schedule), checkpoint_every_pass=False)
-        run = simulate(at.specs, at.cluster, settings, at.rates, at.passes, costs=at.costs)
+        run = simulate(at.specs, at.cluster, settings, at.rates, at.passes, costs=at.costs, epochs=epochs)
         assert found.remaining_s == pytest.approx(run.makespan_s)
         assert found.num_rounds == len(run.rounds)
         assert not found.is_cut

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -11,6 +13,7 @@ from hpcbal.training.initial_weights import (
     SourceLayer,
     initial_weights,
     layers_of_checkpoint,
+    without_prefix,
 )
 from hpcbal.training.layers import is_meant, layers_by_name
 
@@ -52,6 +55,14 @@ def test_a_checkpoint_is_matched_by_the_names_of_its_arrays() -> None:
     assert len(weights.arrays) == 3  # the state of random layers stays
     for name, array in weights.arrays.items():
         np.testing.assert_array_equal(array, saved[name])
+
+
+def test_names_of_a_part_of_a_model_lose_their_prefix() -> None:
+    saved = {"encoder.stem.weight": np.zeros(2), "head.weight": np.zeros(3)}
+    assert list(without_prefix(Path("a.pt"), saved, "encoder.")) == ["stem.weight"]
+    assert list(without_prefix(Path("a.pt"), saved, "")) == [*saved]
+    with pytest.raises(InputError, match=r"a\.pt: no name begins with 'decoder\.'; names are encoder\.stem"):
+        without_prefix(Path("a.pt"), saved, "decoder.")
 
 
 def test_patterns_choose_layers() -> None:

@@ -103,6 +103,27 @@ def test_losses_of_torch_are_called_as_torch_does(
     torch.testing.assert_close(found, alone.reshape(9, -1).mean(1), rtol=1e-12, atol=1e-12)
 
 
+@pytest.mark.parametrize("name", ["torch.nn:CrossEntropyLoss", "torch.nn.functional:cross_entropy"])
+def test_weights_in_the_arguments_of_torchs_losses_are_lists(make: Make, name: str) -> None:
+    weights = np.linspace(0.5, 2.0, NUM_CLASSES["classes"]).tolist()
+    y, given, found = losses_of(make("classes", LossConfig(name=name, args={"weight": weights})), "classes")
+    plain = functional.cross_entropy(given, y, reduction="none")
+    torch.testing.assert_close(found, plain * torch.tensor(weights, dtype=torch.float64)[y])
+    with pytest.raises(InputError, match=r"weight: got \['a'\], allowed: a list of numbers"):
+        make("classes", LossConfig(name=name, args={"weight": ["a"]}))
+
+
+def test_labels_that_a_loss_changes_in_some_steps_only(make: Make) -> None:
+    objective = make("classes", "torch_objectives:clamping_many")
+    with pytest.raises(InputError, match="the loss or a metric changes labels in place, allowed: leave them"):
+        losses_of(objective, "classes")
+
+
+def test_a_loss_with_weights_of_its_own_is_refused(make: Make) -> None:
+    with pytest.raises(InputError, match=r"Learning: it has weights of its own, which would not train"):
+        make("number", "torch_objectives:Learning")
+
+
 def test_a_loss_derived_from_one_of_torch_takes_the_same_labels(make: Make) -> None:
     for name in ("torch_objectives:Smoothed", "torch_objectives:smoothed"):
         y, given, found = losses_of(make("classes", name), "classes")

@@ -18,7 +18,7 @@ INIT: TypeAdapter[InitConfig] = TypeAdapter(Init)
         ("model.keras", "model.keras", None),
         ("dir:x/model.weights.h5", "dir:x/model.weights.h5", None),
         ("runs/base:a", "runs/base", "a"),
-        ({"from": "runs/base", "dnn": "a"}, "runs/base", "a"),
+        ({"from": "runs/base", "dnn": "a", "prefix": "encoder."}, "runs/base", "a"),
     ],
 )
 def test_a_text_is_short_for_a_mapping(given: Any, source: str, dnn: str | None) -> None:
@@ -34,6 +34,7 @@ def test_a_text_is_short_for_a_mapping(given: Any, source: str, dnn: str | None)
         ({"from": "m.keras", "dnn": "a"}, "got 'a', allowed with a file: leave it out"),
         ({"from": "m.weights.h5", "weights": "best"}, "got 'best', allowed with a file"),
         ({"from": "m.keras", "layers": [""]}, "at least 1 character"),
+        ({"from": "m.keras", "prefix": "a/"}, "got 'a/', allowed with a file of Keras: leave it out"),
         ({"dnn": "a"}, "Field required"),
     ],
 )

@@ -129,7 +129,7 @@ def test_pulled_rows_come_to_their_places_when_a_server_has_more_blocks_than_a_f
         [1, 2, 3],
         [4, 5],
         mini_batch=20,
-        epochs=4,
+        epochs=2,
         num_executors=5,
         staleness=staleness,
         num_data_blocks=15,
@@ -142,7 +142,7 @@ def test_pulled_rows_come_to_their_places_when_a_server_has_more_blocks_than_a_f
     assert master.reconfigured
     assert master.manifest is not None
     tags = saved.tables(setup.job().layout, master.manifest.number)["tags"]
-    wanted = Tagged.TAG * np.arange(Tagged.NUM_ROWS)[:, np.newaxis] + 4 * 600
+    wanted = Tagged.TAG * np.arange(Tagged.NUM_ROWS)[:, np.newaxis] + 2 * 600
     np.testing.assert_array_equal(tags, np.repeat(wanted, 8, axis=1))
 
 
@@ -224,9 +224,10 @@ def test_checkpoints_are_written_while_blocks_are_copied(event: Event) -> None:
 
 
 @pytest.mark.timeout(120)
-def test_a_stop_ends_an_objective_between_two_blocks_and_the_next_start_computes_all_of_it() -> None:
-    """One worker has reported its blocks, the other one is at its first."""
-    at_its_first, stopped, begun = threading.Event(), threading.Event(), list[int]()
+def test_a_stop_waits_for_no_block_of_an_objective_and_the_next_start_computes_all_of_it() -> None:
+    """One worker has reported its blocks, the other one is at its first, until the job is over."""
+    at_its_first, stopped, is_over = threading.Event(), threading.Event(), threading.Event()
+    begun = list[int]()
 
     class Slow(MLR):
         def objective(self, batch: Batch, parameters: Parameters) -> Mapping[str, float]:
@@ -234,7 +235,7 @@ def test_a_stop_ends_an_objective_between_two_blocks_and_the_next_start_computes
             begun.append(block)
             if block == 1:
                 at_its_first.set()
-                assert stopped.wait(60.0)
+                assert is_over.wait(60.0)
             elif block == 4:  # the last one of the worker that reports
                 assert at_its_first.wait(60.0)
             return super().objective(batch, parameters)
@@ -250,6 +251,7 @@ def test_a_stop_ends_an_objective_between_two_blocks_and_the_next_start_computes
 
     setup = replace(setup_of("mlr", [1, 2], [3]), make_app=slow, after=after)
     master, saved = run_job(setup)
+    is_over.set()
     assert master.end is not None
     assert master.end.outcome == "suspended"
     assert master.machine.history == ()

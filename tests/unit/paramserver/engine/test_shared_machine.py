@@ -27,6 +27,7 @@ from hpcbal.paramserver.engine.reactor import Reactor
 from hpcbal.paramserver.engine.shared_machine import SharedMachine, Tenant
 from hpcbal.paramserver.engine.spilled_samples import SpilledSamples
 from hpcbal.paramserver.master import messages
+from hpcbal.paramserver.master.events import Event, StopRequested
 from hpcbal.paramserver.spilling import LocalDisk, SpillError
 from hpcbal.paramserver.worker.job import EmulatedMachine
 
@@ -179,6 +180,32 @@ class Failing(MLR):
         if batch.epoch == 1:
             raise ZeroDivisionError("no such number")
         return super().compute(batch, parameters)
+
+
+def test_an_objective_that_goes_on_holds_no_stop_and_no_other_job() -> None:
+    """One worker is at its first block until all jobs are over; the others have reported theirs."""
+    is_slow, is_over = threading.Event(), threading.Event()
+
+    class Slow(MLR):
+        def objective(self, batch: Batch, parameters: Parameters) -> Mapping[str, float]:
+            if batch.samples[0] == 0:
+                is_slow.set()
+                assert is_over.wait(TIMEOUT_S)
+            else:
+                assert is_slow.wait(TIMEOUT_S)
+            return super().objective(batch, parameters)
+
+    def stop(master: Master, report: messages.Report) -> list[Event]:
+        return [StopRequested("TERM")] if isinstance(report, messages.Evaluated) and report.data else []
+
+    slow = replace(shared("mlr"), make_app=lambda: Slow(mlr().source), after=stop)
+    ended, _ = run_jobs({"slow": slow, "goes on": shared("ratings")}, 3)
+    is_over.set()
+    master, _ = ended["slow"]
+    assert master.end is not None
+    assert (master.end.outcome, master.machine.history) == ("suspended", ())
+    assert master.manifest is not None
+    check_equal(shared("ratings"), *ended["goes on"])
 
 
 class Exhausted(MLR):

@@ -374,7 +374,9 @@ def save(machine: JobMachine) -> list[Instruction]:
     return machine.handle(ManifestWritten(1))
 
 
-@pytest.mark.parametrize("event", [SaveRequested(), StopRequested("TERM")], ids=["save", "stop"])
+@pytest.mark.parametrize(
+    "event", [SaveRequested(), StopRequested("moves", gives_up_objective=False)], ids=["save", "move"]
+)
 def test_a_pause_comes_before_the_next_objective_that_is_due(event: Event) -> None:
     """Otherwise it waits for as long as workers do epochs faster than objectives are computed."""
     machine = measuring()
@@ -385,17 +387,20 @@ def test_a_pause_comes_before_the_next_objective_that_is_due(event: Event) -> No
     after = save(machine)
     assert [record.epoch for record in machine.history] == [1]
     if isinstance(event, StopRequested):
-        assert after == [End("suspended", "", "TERM")]
+        assert after == [End("suspended", "", "moves")]
     else:
         assert orders_of(after) == [messages.Continue(), messages.Evaluate(2)]
 
 
-def test_a_stop_gives_up_an_objective_and_the_next_start_computes_all_of_it() -> None:
+@pytest.mark.parametrize("late", ["terms", "metrics"])
+def test_a_stop_gives_up_an_objective_and_the_next_start_computes_all_of_it(late: str) -> None:
     machine = measuring()
     machine.handle(evaluated(1))
+    if late == "metrics":
+        assert machine.handle(evaluated(2)) == [ComputeMetrics(1, {"blocks": 2.0, "rows": 1.0})]
     assert orders_of(machine.handle(StopRequested("TERM"))) == [messages.Pause()]
-    assert machine.is_evaluating  # the app may be at it for a while
-    assert machine.handle(evaluated(2)) == []  # before it has heard
+    late_event = evaluated(2) if late == "terms" else MetricsComputed(1, {"loss": 1.0}, 1.0)
+    assert machine.handle(late_event) == []
     assert save(machine) == [End("suspended", "", "TERM")]
     assert machine.history == ()
     again = JobMachine(machine.spec, (1, 2), (2,), 1)

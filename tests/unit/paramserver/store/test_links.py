@@ -1,7 +1,8 @@
-"""Links carry one message after the other in each direction, and cut through."""
+"""Links that carry one message after the other in each direction, and cut through; links that are shared."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import pytest
@@ -9,9 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hpcbal.errors import HpcbalError
-from hpcbal.paramserver.store.links import Link
+from hpcbal.paramserver.store.links import Link, SharedLinks, max_min_rates
 
 MS = 1_000_000
+RANKS = st.integers(0, 3)
 
 
 @dataclass(frozen=True)
@@ -139,3 +141,67 @@ def test_a_link_needs_a_speed() -> None:
     for speed, latency_s in ((0.0, 0.0), (-1.0, 0.0), (float("inf"), 0.0), (1.0, -1.0)):
         with pytest.raises(HpcbalError, match="allowed: > 0"):
             Link[int](speed, latency_s)
+
+
+def share(messages: list[Message], bytes_per_ms: Sequence[float]) -> list[float]:
+    """When each message arrives over shared links, in ms."""
+    links = SharedLinks[int]({rank: 1e3 * speed for rank, speed in enumerate(bytes_per_ms)})
+    arrivals = [-1.0] * len(messages)
+    unsent = sorted(range(len(messages)), key=lambda i: messages[i].at_ms)
+    while unsent or links.next_ns is not None:
+        times = [] if links.next_ns is None else [links.next_ns]
+        now_ns = min([*times, *(messages[number].at_ms * MS for number in unsent[:1])])
+        for number in links.arrived(now_ns):
+            arrivals[number] = now_ns / MS
+        while unsent and messages[unsent[0]].at_ms * MS <= now_ns:
+            number = unsent.pop(0)
+            message = messages[number]
+            links.send(now_ns, message.source, message.destination, message.num_bytes, number)
+    return arrivals
+
+
+@pytest.mark.parametrize(
+    ("messages", "ends_ms"),
+    [
+        ([Message(0, 1, 0, 100), Message(0, 2, 0, 100)], [20, 20]),  # as was measured of MPI over TCP
+        ([Message(0, 1, 0, 100), Message(0, 2, 0, 400)], [20, 50]),
+        ([Message(0, 1, 0, 100), Message(5, 2, 0, 100)], [15, 20]),
+        ([Message(0, 1, 0, 100), Message(0, 1, 0, 100)], [10, 20]),  # one stream
+        ([Message(0, 1, 0, 100), Message(0, 0, 1, 100)], [10, 10]),  # each way
+        # Ranks 1 to 3 fill the link of rank 0, so rank 1 has more for rank 4.
+        ([*(Message(0, source, 0, 100) for source in (1, 2, 3)), Message(0, 1, 4, 100)], [30, 30, 30, 15]),
+    ],
+)
+def test_streams_share_links_at_both_ends(messages: list[Message], ends_ms: list[float]) -> None:
+    assert share(messages, [10, 10, 10, 10, 10]) == pytest.approx(ends_ms, abs=1e-5)
+
+
+@given(
+    st.lists(st.builds(Message, st.integers(0, 9), RANKS, RANKS, st.integers(1, 99)), min_size=1, max_size=9)
+)
+def test_shared_links_carry_all_they_can_and_keep_the_order_of_streams(messages: list[Message]) -> None:
+    messages = [message for message in messages if message.source != message.destination]
+    arrivals = share(messages, (1, 2, 3, 5))
+    for number, message in enumerate(messages):
+        assert arrivals[number] >= message.at_ms
+        for later, other in enumerate(messages):
+            is_behind = (other.at_ms, later) > (message.at_ms, number)
+            if is_behind and (other.source, other.destination) == (message.source, message.destination):
+                assert arrivals[later] >= arrivals[number]
+
+
+@given(st.sets(st.tuples(RANKS, RANKS).filter(lambda ends: ends[0] != ends[1]), min_size=1))
+def test_no_stream_can_be_faster_unless_one_that_is_no_faster_becomes_slower(
+    streams: set[tuple[int, int]],
+) -> None:
+    speeds = {0: 1.0, 1: 2.0, 2: 3.0, 3: 5.0}
+    rates = max_min_rates(streams, speeds)
+    assert rates.keys() == streams
+    for stream, rate in rates.items():
+        fullest = 0
+        for side in (0, 1):
+            shared = [rates[other] for other in streams if other[side] == stream[side]]
+            assert sum(shared) <= speeds[stream[side]] * (1 + 1e-9)
+            is_full = sum(shared) >= speeds[stream[side]] * (1 - 1e-9)
+            fullest += is_full and rate >= max(shared) * (1 - 1e-9)
+        assert fullest

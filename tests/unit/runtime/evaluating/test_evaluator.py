@@ -19,6 +19,7 @@ import pytest
 from loopback import LoopbackGroupComm, Meeting
 
 from hpcbal.checkpoint import TrainingState, write_checkpoint
+from hpcbal.checkpoint.best import BEST_BY, write_best
 from hpcbal.config.schema.objective import MetricConfig
 from hpcbal.data import LabelSpec, PreprocessedSamples, SampleSpec
 from hpcbal.data.column_file import ColumnFile
@@ -34,7 +35,7 @@ from hpcbal.ensembling import (
     tempered,
 )
 from hpcbal.errors import DataError, InputError
-from hpcbal.events.history import Position
+from hpcbal.events.history import EpochRecord, Position
 from hpcbal.runtime.evaluating import evaluator as evaluator_module
 from hpcbal.runtime.evaluating.evaluator import Evaluator, FailedDnnsError
 from hpcbal.runtime.evaluating.predicting import Predictor, StoppedError
@@ -154,6 +155,7 @@ class Settings(SimpleNamespace):
 
     outputs = ()
     loss_weights = None
+    fold = None
 
     @property
     def has_own_loss(self) -> bool:
@@ -631,6 +633,44 @@ def test_weights_of_other_data_are_pointed_out(tmp_path: Path) -> None:
     evaluation = evaluate(lab, 1, data=EvaluationData(source, samples, None))
     assert any("d0 was trained on other data" in note for note in evaluation.notes)
     assert "nothing was selected: the run has no validation samples" in evaluation.notes
+
+
+@pytest.mark.parametrize("num_ranks", [1, 3])
+def test_code_that_changed_since_the_weights_were_saved_is_pointed_out(
+    tmp_path: Path, num_ranks: int
+) -> None:
+    """Another activation, say: the weights still fit, and all scores are those of another network."""
+
+    class Hotter(Linear):
+        def predict(self, batch: Any) -> np.ndarray:
+            return softmax(2.0 * batch.x @ self.weights)
+
+        def evaluate(self, batch: Any) -> Sums:
+            return self.measure(batch.y, self.predict(batch))
+
+    class Changed(Backend):
+        def build(self, dnn: Any, *_: Any) -> Linear:
+            return Hotter("") if dnn.name == "d2" else Linear("")
+
+    lab = Lab(tmp_path)
+    ids = lab.source.validation_ids
+    labels = lab.labels(ids).astype(int)
+    losses = [-np.log(rows[np.arange(len(ids)), labels]).mean() for rows in lab.probabilities(ids)]
+    for index, (dnn, loss) in enumerate(zip(lab.dnns, losses, strict=True)):
+        arrays = {"weights/matrix": lab.matrices[index], "optimizer/momentum": lab.matrices[index]}
+        history = tuple(EpochRecord(i, i - 1, {"val_loss": 1.001 * float(loss)}) for i in (1, 2, 3))
+        state = TrainingState(
+            dnn.name, 3, Position(3, 0), history, arrays, lab.source.fingerprint, {BEST_BY: "val_loss"}
+        )
+        write_checkpoint(tmp_path / dnn.name, state)
+        write_best(tmp_path / dnn.name, state, is_ahead=True)
+    assert not [note for note in evaluate(lab, num_ranks).notes if "has a loss of" in note]
+    (note,) = [note for note in evaluate(lab, num_ranks, Changed()).notes if "has a loss of" in note]
+    assert re.fullmatch(
+        rf"d2 has a loss of [\d.]+ on the validation samples, but had {1.001 * losses[2]:.4g} when its "
+        "weights were saved, so the code of its model or its data has changed: restore it, or train anew",
+        note,
+    )
 
 
 def test_weights_that_a_running_run_replaces_meanwhile_are_pointed_out(tmp_path: Path) -> None:

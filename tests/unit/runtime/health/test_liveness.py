@@ -241,7 +241,8 @@ def test_a_job_script_reports_the_death_that_came_first(
     assert (end.code, end.is_lost) == ((2, False) if reported is None else (1, True))
     assert end.sentence.startswith(reported or "")
     assert str(death_note(read_status(tmp_path))).startswith(str(reported))
-    assert "a rank or node elsewhere was lost" in end.sentence or noted
+    assert "a rank or node elsewhere was lost (of there): see" in end.sentence or noted
+    assert ("perhaps node there was lost" in end.sentence) == end.is_lost
     assert "died" not in capfd.readouterr().err
 
 

@@ -96,7 +96,7 @@ def test_all_that_fell_silent_together_are_named_with_what_they_did(detector: St
 def test_a_run_that_is_to_stop_waits_less_for_a_silent_rank(detector: StallDetector, clock: Clock):
     live(detector, clock, 8, 1, 2, 3)
     live(detector, clock, 9, 1, 2, 3, 4, 5)  # both were silent for 9 s before
-    detector.hasten()
+    detector.hasten("signal SIGUSR1")
     live(detector, clock, 18, 1, 2, 3, 4)
     with pytest.raises(
         StalledError, match=r"no sign of life for 19 s of rank 5 on host node7 \(last seen training dnn-5\);"
@@ -106,9 +106,23 @@ def test_a_run_that_is_to_stop_waits_less_for_a_silent_rank(detector: StallDetec
     assert str(caught.value).startswith("the run is to stop, but ")
 
 
+@pytest.mark.parametrize("reason", ["signal SIGTERM", "signal SIGINT at rank 2"])
+def test_term_and_ctrl_c_wait_for_nobody_longer_than_six_seconds(
+    detector: StallDetector, clock: Clock, reason: str
+):
+    """They count from the signal: who has been silent for longer by then may be about to go on."""
+    live(detector, clock, 9, 1, 2, 3)
+    live(detector, clock, 9, 1, 2, 3, 4, 5)
+    live(detector, clock, 5, 1, 2, 3, 4)
+    detector.hasten(reason)
+    live(detector, clock, 6, 1, 2, 3, 4)
+    with pytest.raises(StalledError, match=r"no sign of life for 12 s of rank 5 on host node7 "):
+        live(detector, clock, 1, 1, 2, 3, 4)
+
+
 def test_that_a_read_lasts_long_is_no_sign_of_life(detector: StallDetector, clock: Clock):
     live(detector, clock, 2, 1, 2, 3, 4, 5)
-    detector.hasten()
+    detector.hasten("the walltime is nearly over")
     live(detector, clock, 3, 1, 2, 3, 4)
     detector.heard_of(5, Heartbeat(f"{BLOCKED} sample 7 (row 7)"))
     live(detector, clock, 3, 1, 2, 3, 4)
@@ -121,7 +135,7 @@ def test_that_a_read_lasts_long_is_no_sign_of_life(detector: StallDetector, cloc
 
 def test_a_run_that_is_to_stop_waits_for_a_checkpoint(detector: StallDetector, clock: Clock):
     live(detector, clock, 1, 1, 2, 3, 4, 5)
-    detector.hasten()
+    detector.hasten("signal SIGTERM")
     detector.heard_of(5, Heartbeat(f"{WRITING}dnn-5"))
     live(detector, clock, 50, 1, 2, 3)
     detector.heard_of(5, Heartbeat("idle"))

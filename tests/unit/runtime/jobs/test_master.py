@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -15,14 +17,17 @@ from hpcbal.config import ParamServerConfig
 from hpcbal.errors import ExitCode
 from hpcbal.paramserver.engine.transport import NUM_STREAMS
 from hpcbal.paramserver.master import messages
+from hpcbal.paramserver.master.events import Heard
 from hpcbal.runtime.health import silence
 from hpcbal.runtime.health.silence import HeldUpError, StallDetector
-from hpcbal.runtime.jobs.job import Job
+from hpcbal.runtime.jobs.checkpoint import JOBS_FOLDER
+from hpcbal.runtime.jobs.job import Job, Start
 from hpcbal.runtime.jobs.loading import Cut
 from hpcbal.runtime.jobs.master import JobPlacement, Master
 from hpcbal.runtime.jobs.messages import EndRun, ForJob, HostJob, Left
 from hpcbal.runtime.jobs.record import JobsProgress
 from hpcbal.runtime.wire.protocol import Heartbeat, StopRequest, TimelinePart
+from hpcbal.telemetry import RunDirectory
 
 EXECUTORS = (1, 2)
 OWNERS = (EXECUTORS, EXECUTORS)
@@ -64,15 +69,21 @@ class Run:
 
     Args:
         names: of its jobs.
+        of: class of the master.
+        stall_timeout_s: see the configuration.
     """
 
-    def __init__(self, tmp_path: Path, *names: str) -> None:
+    def __init__(
+        self, tmp_path: Path, *names: str, of: type[Master] = Master, stall_timeout_s: float = 60.0
+    ) -> None:
         self.channels = LoopbackChannel.connect(len(EXECUTORS) + 1)
         roles = SimpleNamespace(
             ranks=[SimpleNamespace(rank=number, host="n") for number in range(3)], executor_ranks=EXECUTORS
         )
         rank = SimpleNamespace(
-            config=SimpleNamespace(walltime=None, checkpoint=SimpleNamespace(interval_s=60.0)),
+            config=SimpleNamespace(
+                walltime=None, checkpoint=SimpleNamespace(interval_s=60.0), stall_timeout_s=stall_timeout_s
+            ),
             roles=roles,
             stall_detector=lambda: StallDetector(60.0, cast(Any, roles), tmp_path),
             channel=self.channels[0],
@@ -81,8 +92,9 @@ class Run:
         )
         self.record = Shown()
         self.jobs = {name: job_of(name) for name in names}
-        request, run = SimpleNamespace(started_s=time.time()), SimpleNamespace(logs=tmp_path)
-        self.master = Master(cast(Any, rank), cast(Any, request), cast(Any, run), self.jobs, self.record)
+        request = SimpleNamespace(started_s=time.time())
+        self.directory = RunDirectory(tmp_path, JOBS_FOLDER)
+        self.master = of(cast(Any, rank), cast(Any, request), self.directory, self.jobs, self.record)
         self.master.placement = OneAfterTheOther(self.master)
 
     def sends(self, *sent: tuple[int, Message]) -> None:
@@ -164,7 +176,7 @@ def test_a_job_that_writes_a_checkpoint_keeps_its_time(
     start = run.master.start(run.jobs["a"], EXECUTORS, OWNERS)
     monkeypatch.setattr(start.machine, "_phase", phase)
     time.sleep(0.01)
-    assert (start.held_up_s() > 0.0) == is_held_up
+    assert (start.held_up_s("signal SIGTERM") > 0.0) == is_held_up
 
 
 def test_one_that_hung_is_not_heard_any_more_and_keeps_its_tags(tmp_path: Path) -> None:
@@ -223,12 +235,72 @@ def test_no_silence_is_left_out_twice(tmp_path: Path) -> None:
     assert start.heard_s == now_s
 
 
-def test_an_evaluation_may_take_longer_than_a_turn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Executors report at its end."""
+@pytest.mark.parametrize(("reason", "is_held_up"), [("signal SIGTERM", True), ("signal SIGUSR1", False)])
+def test_only_a_stop_in_no_hurry_waits_as_long_as_turns_take(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reason: str, is_held_up: bool
+) -> None:
     monkeypatch.setattr(silence, "LEAST_STOP_S", 0.0)
     run = Run(tmp_path, "a")
     start = run.master.start(run.jobs["a"], EXECUTORS, OWNERS)
+    start.longest_silence_s = 20.0
     time.sleep(0.01)
-    assert start.held_up_s() > 0.0
-    monkeypatch.setattr(start.machine, "_evaluating", object())
-    assert start.held_up_s() == 0.0
+    assert (start.held_up_s(reason) > 0.0) == is_held_up
+
+
+class Answering(Master):
+    """Its executors answer every order at once, with turns that do the whole epoch."""
+
+    def tell(self, start: Start, order: Message, to: Sequence[int]) -> None:
+        for rank in to:
+            self._events.extend((start, Heard(rank, answer)) for answer in self.answers(order, rank - 1))
+        if isinstance(order, messages.EndStart):
+            for rank in to:
+                self._left(start, rank)
+
+    def answers(self, order: Message, block: int) -> list[messages.Report]:
+        match order:
+            case messages.Assign():
+                return [messages.Ready({})]
+            case messages.Initialise():
+                return [messages.Initialised()]
+            case messages.MayStart(limit):
+                return [messages.TurnDone(limit - 1, (block,), 5, 0.1, 0.1, 0.1, 10)]
+            case messages.Evaluate(epoch):
+                return [messages.Evaluated(epoch, {block: {"loss": 1.0}}, {block: {}}, 0.1)]
+            case messages.Pause():
+                return [messages.Paused({block: 6})]
+            case messages.Save(number):
+                return [messages.Saved(number)]
+        return []
+
+
+def run_with(run: Run, metrics: Callable[[Any], Any]) -> int:
+    """Run a job whose app computes metrics like this; returns the exit code."""
+    loaded = cast(Any, run.jobs["a"].loaded)
+    loaded.app, loaded.fingerprint = SimpleNamespace(metrics=metrics), lambda seed: "data"
+    run.directory.job("a").mkdir(parents=True)
+    return run.master.run()
+
+
+def test_a_stop_waits_for_no_metrics(tmp_path: Path) -> None:
+    """The checkpoint of the stop is written without them."""
+    run, is_over = Run(tmp_path, "a", of=Answering), threading.Event()
+
+    def metrics(sums: Any) -> dict[str, float]:
+        run.sends((2, StopRequest("signal SIGTERM at rank 2")))
+        assert is_over.wait(20.0)
+        return {"loss": 1.0}
+
+    assert run_with(run, metrics) == ExitCode.RUN_AGAIN
+    assert run.jobs["a"].saved is not None
+    assert run.jobs["a"].saved.history == ()
+    is_over.set()
+
+
+def test_metrics_that_hang_end_their_job(tmp_path: Path) -> None:
+    run, is_over = Run(tmp_path, "a", of=Answering, stall_timeout_s=0.3), threading.Event()
+    assert run_with(run, lambda sums: is_over.wait(20.0)) == ExitCode.STALLED
+    job = run.jobs["a"]
+    assert job.cause == "stalled"
+    assert job.detail.startswith("no sign of life for 0.3 s (stall_timeout_s) of the app's metrics; ")
+    is_over.set()

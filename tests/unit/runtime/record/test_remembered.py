@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,8 +12,9 @@ from hpcbal.config import load_config
 from hpcbal.kinds import ENSEMBLE
 from hpcbal.planning.calibration import EarlierRun, RunKey, append_run
 from hpcbal.planning.time_band import ASSUMED_STARTUP_S
-from hpcbal.runtime.record.remembered import expected_startup_s, whole_lines
-from hpcbal.telemetry.ledger import WholeRun
+from hpcbal.runtime.record.remembered import expected_startup_s, remember_run, whole_lines
+from hpcbal.telemetry.ledger import NodeFacts, WholeRun
+from hpcbal.telemetry.ledger.account import RunAccount
 
 WHOLE = WholeRun(6.0, 1.0, 11.2, 18.2, 0.34, (0.34,), 1, 0.1, expected_startup_s=2.0)
 CONFIG = """\
@@ -42,3 +44,21 @@ def test_a_run_expects_the_start_that_plan_expects(tmp_path: Path, monkeypatch: 
     for startup_s in (3.0, 4.0, 9.0):
         append_run(RunKey.of(config), EarlierRun(60.0, startup_s, 70.0, 1.0, 1, 1, None, 0.5), history)
     assert expected_startup_s(config) == 4.0
+
+
+def test_a_file_that_cannot_be_written_does_not_affect_the_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A run that is remembered shows that this one would be, too."""
+    (tmp_path / "a.yaml").write_text(CONFIG, encoding="utf-8")
+    key, account = RunKey.of(load_config(tmp_path / "a.yaml")), RunAccount()
+    account.nodes = (NodeFacts("n", 1),)
+    history = tmp_path / "runs.jsonl"
+    monkeypatch.setenv("HPCBAL_CALIBRATION", str(history))
+    remember_run(key, WHOLE, account)
+    assert len(history.read_text(encoding="utf-8").splitlines()) == 1
+    monkeypatch.setenv("HPCBAL_CALIBRATION", str(history / "runs.jsonl"))
+    with caplog.at_level(logging.INFO):
+        remember_run(key, WHOLE, account)
+    said = f"{history}/runs.jsonl: later plans do not learn what this run took: File exists"
+    assert said in caplog.text

@@ -13,7 +13,8 @@ from hpcbal.errors import OutputError
 
 NOISY = [{"in_process_toys:Noisy": {"spread": 20.0}}]
 DATA = {"dataset": "in_process_toys:pixels", "args": {"broken": 2}, "max_bad_fraction": 0.1}
-PARADIGMS = ["global", "local", "homogeneous", "elastic", "independent"]
+PARADIGMS = ["global", "elastic", "independent"]
+"""One with rounds, and those without: what draws does not depend on who shares a round."""
 
 
 @pytest.fixture(autouse=True)
@@ -53,25 +54,18 @@ def assert_close(got: Any, wanted: Any) -> None:
 
 
 @pytest.mark.parametrize("paradigm", PARADIGMS)
-def test_a_stopped_run_goes_on_to_the_same_weights(lab: Any, paradigm: str) -> None:
+def test_runs_that_were_stopped_or_killed_go_on_to_the_same_weights(lab: Any, paradigm: str) -> None:
     use(lab, "whole", paradigm, dnns=dnns(lab, "a", "b", hook="act"))
     assert lab.run() == 0
     wanted = lab.outcome()
-    use(lab, "stopped", paradigm, dnns=dnns(lab, "a", "b", hook="act"))
-    lab.stop_at(14, rank=2)
-    assert lab.run() == 0
-    lab.assert_same(lab.outcome(), wanted)
-
-
-@pytest.mark.parametrize("paradigm", ["global", "elastic", "independent"])
-def test_a_killed_run_goes_on_to_the_same_weights(lab: Any, paradigm: str) -> None:
-    use(lab, "whole", paradigm, dnns=dnns(lab, "a", "b", hook="act"))
-    assert lab.run() == 0
-    wanted = lab.outcome()
-    use(lab, "killed", paradigm, dnns=dnns(lab, "a", "b", hook="act"))
-    lab.kill_at(15)
-    assert lab.run() == 0
-    lab.assert_same(lab.outcome(), wanted)
+    for how in ("stopped", "killed"):
+        use(lab, how, paradigm, dnns=dnns(lab, "a", "b", hook="act"))
+        if how == "stopped":
+            lab.stop_at(14, rank=2)
+        else:
+            lab.kill_at(15)
+        assert lab.run() == 0
+        lab.assert_same(lab.outcome(), wanted)
 
 
 def test_samples_are_the_same_to_the_last_bit_on_any_number_of_slots(lab: Any) -> None:
@@ -86,7 +80,7 @@ def test_samples_are_the_same_to_the_last_bit_on_any_number_of_slots(lab: Any) -
         assert_close(outcome, outcomes[0])
 
 
-@pytest.mark.parametrize("paradigm", ["global", "elastic", "independent"])
+@pytest.mark.parametrize("paradigm", PARADIGMS)
 def test_others_train_as_if_nobody_augmented_and_equal_lists_draw_equally(lab: Any, paradigm: str) -> None:
     use(lab, "plain", paradigm, dnns=dnns(lab))
     assert lab.run() == 0

@@ -109,3 +109,15 @@ class Counting:
 
 class Uncalled:
     """An object that cannot be called."""
+
+
+class Learning(Scaled):
+    def __init__(self) -> None:
+        super().__init__(1.0)
+        self.scale = torch.nn.Parameter(torch.ones(()))
+
+
+def clamping_many(labels: Any, outputs: Any) -> Any:
+    if len(labels) > 3:
+        labels.clamp_(max=1)
+    return torch.nn.functional.cross_entropy(outputs, labels, reduction="none")

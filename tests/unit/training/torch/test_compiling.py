@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import logging
 import sys
 from collections.abc import Callable, Iterator
@@ -11,7 +12,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from torch._dynamo.utils import counters
 
 from hpcbal import env
 from hpcbal.config import load_config
@@ -19,12 +19,23 @@ from hpcbal.config.schema.objective import LossConfig
 from hpcbal.errors import ConfigError, InputError
 from hpcbal.training.collective import LocalCollective
 from hpcbal.training.step import train_step
-from hpcbal.training.torch import compiling
 from hpcbal.training.torch.backend import TorchBackend
 
 Make = Callable[..., Any]
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning:torch")
 """PyTorch's compiler uses parts of PyTorch that are to go."""
+
+
+def compiling() -> Any:
+    """The module that is tested; its import takes seconds of each process that collects tests."""
+    return importlib.import_module("hpcbal.training.torch.compiling")
+
+
+def counters() -> Any:
+    """The counts of PyTorch's compiler."""
+    return importlib.import_module("torch._dynamo.utils").counters
+
+
 NORMALISED, VECTOR = "torch_modules:normalised", "torch_modules:normalised_vector"
 
 
@@ -38,12 +49,16 @@ def build(make_dnn: Make, make_spec: Make) -> Make:
 
 @pytest.fixture
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """The directory of what is compiled; PyTorch forgets all of it in the end."""
+    """The directory of what is compiled; PyTorch forgets all of it in the end.
+
+    To choose a vector unit of the processor, it would compile and load a program for each of them first.
+    """
+    monkeypatch.setattr(importlib.import_module("torch._inductor.config").cpp, "vec_isa_ok", False)
     for name in ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR", "TORCHINDUCTOR_COMPILE_THREADS"):
         monkeypatch.delenv(name, raising=False)
     for name, value in env.compiler_settings(str(tmp_path / "compiled")).items():
         monkeypatch.setenv(name, value)
-    counters.clear()
+    counters().clear()
     yield tmp_path / "compiled"
     torch.compiler.reset()
 
@@ -58,7 +73,7 @@ def test_shares_of_any_size_need_one_version_and_give_the_same_weights(
 ) -> None:
     plain, compiled = build(VECTOR), build(VECTOR, compile=True)
     assert any(cache.rglob("*.so"))
-    versions = counters["stats"]["unique_graphs"]
+    versions = counters()["stats"]["unique_graphs"]
     assert versions == 2  # training and inference
     for step in range(2):
         batch = make_batch(24, step)
@@ -66,7 +81,7 @@ def test_shares_of_any_size_need_one_version_and_give_the_same_weights(
             parts = [replica.compute(cut(batch, a, b), 24).tensors for a, b in ((0, 5), (5, 12), (12, 24))]
             replica.apply([sum(tensor) for tensor in zip(*parts, strict=True)])
             train_step(replica, cut(batch, 0, 17), 17, LocalCollective())
-    assert counters["stats"]["unique_graphs"] == versions
+    assert counters()["stats"]["unique_graphs"] == versions
     assert list(compiled.state()) == list(plain.state())
     for name, array in plain.state().items():
         np.testing.assert_allclose(compiled.state()[name], array, rtol=1e-9, atol=1e-12, err_msg=name)
@@ -81,7 +96,7 @@ def test_a_loss_of_the_module_is_compiled_too(build: Make, make_batch: Make, cac
     for replica in (plain, compiled):
         for size in (6, 9):
             train_step(replica, make_batch(size), size, LocalCollective())
-    assert counters["stats"]["unique_graphs"] > 0
+    assert counters()["stats"]["unique_graphs"] > 0
     for name, array in plain.weights().items():
         np.testing.assert_allclose(compiled.weights()[name], array, rtol=1e-9, err_msg=name)
 
@@ -90,10 +105,10 @@ def test_a_loss_of_the_module_is_compiled_too(build: Make, make_batch: Make, cac
 def test_slices_are_compiled_with_more_than_one_sample(build: Make, make_batch: Make, cache: Path) -> None:
     given = {"model": VECTOR, "accumulate": 2}
     plain, compiled = build(**given), build(**given, compile=True)
-    versions = counters["stats"]["unique_graphs"]
+    versions = counters()["stats"]["unique_graphs"]
     for replica in (plain, compiled):
         train_step(replica, make_batch(9), 9, LocalCollective())
-    assert counters["stats"]["unique_graphs"] == versions == 2
+    assert counters()["stats"]["unique_graphs"] == versions == 2
     for name, array in plain.state().items():
         np.testing.assert_allclose(compiled.state()[name], array, rtol=1e-9, atol=1e-12, err_msg=name)
 
@@ -104,8 +119,8 @@ def test_what_the_compiler_logs_goes_to_the_log_of_the_rank(
     logger = logging.getLogger("torch")
     monkeypatch.setattr(logger, "handlers", [logging.StreamHandler(sys.__stderr__)])
     monkeypatch.setattr(logger, "propagate", False)
-    monkeypatch.setattr(compiling, "is_rank", lambda: True)
-    compiling.compile_module(make_dnn(model=NORMALISED), torch.nn.Linear(2, 2))
+    monkeypatch.setattr(compiling(), "is_rank", lambda: True)
+    compiling().compile_module(make_dnn(model=NORMALISED), torch.nn.Linear(2, 2))
     logging.getLogger("torch._functorch").warning("g++ was killed")
     assert "g++ was killed" in caplog.text
     assert capfd.readouterr().err == ""
@@ -117,14 +132,15 @@ class _Before26:
     __slots__ = ("accumulated_cache_size_limit", "cache_size_limit")
 
 
-@pytest.mark.parametrize("settings", [_Before26(), compiling.settings])
+@pytest.mark.parametrize("is_old", [True, False])
 def test_every_pytorch_is_told_how_many_versions_there_may_be(
-    monkeypatch: pytest.MonkeyPatch, make_dnn: Make, settings: Any
+    monkeypatch: pytest.MonkeyPatch, make_dnn: Make, is_old: bool
 ) -> None:
-    monkeypatch.setattr(compiling, "settings", settings)
-    compiling.compile_module(make_dnn(model=NORMALISED), torch.nn.Linear(2, 2))
-    assert settings.cache_size_limit == compiling.MOST_VERSIONS
-    assert settings.accumulated_cache_size_limit == compiling.MOST_VERSIONS
+    settings = _Before26() if is_old else compiling().settings
+    monkeypatch.setattr(compiling(), "settings", settings)
+    compiling().compile_module(make_dnn(model=NORMALISED), torch.nn.Linear(2, 2))
+    assert settings.cache_size_limit == compiling().MOST_VERSIONS
+    assert settings.accumulated_cache_size_limit == compiling().MOST_VERSIONS
 
 
 def test_without_a_compiler_it_is_refused(build: Make, monkeypatch: pytest.MonkeyPatch) -> None:

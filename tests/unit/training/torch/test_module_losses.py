@@ -131,6 +131,7 @@ def test_a_loss_in_16_bits(build: Make, make_batch: Make) -> None:
         ("of_argmax", r"returns losses that do not depend on a weight to train"),
         ("mixing", r"the loss of a sample depends on the other samples of the batch"),
         ("in_place", r"changes its samples in place, allowed: leave them"),
+        ("labels_in_place", r"loss\(batch\) changes labels in place, allowed: leave them"),
         ("odd_pair", r"returned losses and outputs of shape \(3, 2\), allowed: those of forward"),
     ],
 )
@@ -150,6 +151,14 @@ def test_a_loss_that_changes_its_shape_later_fails_the_step(build: Make, make_ba
     replica.module.loss = lambda batch: replica.module(batch.x).mean()
     with pytest.raises(InputError, match="returned one number for a batch"):
         replica.compute(make_batch(4), 4)
+
+
+def test_labels_that_other_dnns_read_are_not_changed_in_a_step(build: Make, make_batch: Make) -> None:
+    replica, batch = build("cross_entropy", loss=MODULE), make_batch(4)
+    loss = replica.module.loss
+    replica.module.loss = lambda batch: loss(batch) * batch.y.clamp_(0, 1)
+    with pytest.raises(UserCodeError, match="changed labels in place, which other DNNs read"):
+        replica.compute(batch, 4)
 
 
 def test_the_method_must_be_there_and_is_not_taken_unasked(build: Make, make_dnn: Make) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from hpcbal.config.schema.objective import LossConfig
 from hpcbal.errors import InputError, UserCodeError
 from hpcbal.training.torch.backend import TorchBackend
 
@@ -33,12 +34,22 @@ Make = Callable[..., Any]
         ("of_dict", r"returns a dict, allowed: one tensor, the logits of 5 classes"),
         ("of_nan", r"returns NaN or infinity for samples of zeros and ones"),
         ("softmax", r"ends in softmax, allowed: logits"),
+        ("of_complex", r"returns complex numbers, allowed: real ones"),
+        (
+            "listed",
+            r"depend on hidden\[0\]\.weight, which is no parameter of the module and would neither",
+        ),
     ],
 )
 def test_a_module_that_cannot_be_trained(make_dnn: Make, make_spec: Make, model: str, words: str) -> None:
     with pytest.raises(InputError, match=f"DNN dnn: model torch_modules:{model}.*{words}") as caught:
         TorchBackend().build(make_dnn(model=f"torch_modules:{model}"), make_spec(dtype="float32"), 5, 0)
     assert "\n" not in str(caught.value)
+
+
+def test_gradients_by_samples_and_hidden_teachers_are_no_weights(make_dnn: Make, make_spec: Make) -> None:
+    dnn = make_dnn(model="torch_modules:penalised", loss=LossConfig(name="module"))
+    TorchBackend().build(dnn, make_spec(dtype="float32"), 5, 0)
 
 
 def test_an_error_of_the_module_names_its_line(make_dnn: Make, make_spec: Make) -> None:

@@ -188,6 +188,25 @@ def test_random_layers_draw_by_seed_step_and_sample(build: Make, make_batch: Mak
     assert not all(torch.equal(a, b) for a, b in zip(one, shifted, strict=True))
 
 
+def test_what_is_random_in_inference_draws_by_seed_step_and_sample(build: Make, make_batch: Make) -> None:
+    """So validation, and what follows from it, is the same after a kill."""
+    first, second = (build("torch_modules:always_dropping") for _ in range(2))
+    batch = make_batch(6)
+    assert first.evaluate(batch) == second.evaluate(batch) == first.evaluate(batch)
+    np.testing.assert_array_equal(first.predict(batch), second.predict(batch))
+    train_step(first, batch, 6, LocalCollective())
+    second.load_state(first.state())
+    torch.rand(3)
+    assert first.evaluate(batch) == second.evaluate(batch)
+
+
+def test_batch_normalisation_of_one_sample_says_what_to_do(build: Make, make_batch: Make) -> None:
+    replica = build("torch_modules:normalised_vector")
+    train_step(replica, make_batch(2), 2, LocalCollective())
+    with pytest.raises(GroupFailed, match=r"one sample, .* choose a batch_size .* or use SyncBatchNorm"):
+        train_step(replica, make_batch(1), 1, LocalCollective())
+
+
 def test_seeding_a_step_leaves_nothing_behind(build: Make, make_batch: Make) -> None:
     """`torch.manual_seed` queues a call, with the stack of its caller, for devices that are not there."""
     replica = build(DROPPING)
@@ -333,6 +352,18 @@ def test_frozen_parts_stay_as_they_are(build: Make, make_batch: Make) -> None:
     assert not any(name.startswith(("weights/0.", "weights/1.")) for name in changed)
     assert "weights/3.weight" in changed
     assert not any("/0." in name or "/1." in name for name in replica.state() if "optimizer" in name)
+
+
+def test_groups_behind_frozen_layers_are_normalised_without_a_crash(build: Make, make_batch: Make) -> None:
+    """PyTorch 2.13 crashes where such groups have the channels last, as images from the ring have them."""
+    replica, batch = build("torch_modules:groups", freeze=("0",)), make_batch(6)
+    found = replica.compute(batch, 6).tensors
+    twin = twin_of(replica, torch_modules.groups((1, 6, 6), 5))
+    x = torch.from_numpy(batch.x).permute(0, 3, 1, 2).contiguous().requires_grad_()
+    torch.nn.functional.cross_entropy(twin(x), torch.from_numpy(batch.y)).backward()
+    wanted = [parameter.grad for name, parameter in twin.named_parameters() if not name.startswith("0.")]
+    for own, plain in zip(found, wanted, strict=False):
+        torch.testing.assert_close(own, plain)
 
 
 @pytest.mark.parametrize(
