@@ -190,7 +190,7 @@ def hint_at_shapes(sample: SampleSpec) -> Iterator[None]:
         raise UserCodeError(f"{error}. {hint}") from error
 
 
-def _is_about_axes(message: str, shape: tuple[int, ...]) -> bool:
+def _is_about_axes(message: str, shape: Sequence[int | None]) -> bool:
     return _AXES.search(message) is not None or ", ".join(map(str, shape)) in message
 
 
