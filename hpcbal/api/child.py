@@ -172,8 +172,9 @@ class Child:
         return "\n".join(text.splitlines()[-_MOST_KEPT_LINES:])
 
     def answer(self) -> str:
-        """Return what it has printed on its standard output."""
-        return os.pread(self._answer.fileno(), os.fstat(self._answer.fileno()).st_size, 0).decode()
+        """Return what the command has printed on its standard output."""
+        descriptor = self._answer.fileno()
+        return os.pread(descriptor, os.fstat(descriptor).st_size, 0).decode("utf-8", "replace")
 
     def _show(self, *, is_last: bool) -> None:
         """Print what it has printed since the last call."""

@@ -521,8 +521,8 @@ def _path(data: object) -> str | None:
 
 
 def _last_json(text: str) -> Any:
-    """Return the mapping that was printed last; code of models may have printed before it."""
-    return json.JSONDecoder().raw_decode(text, max(0, text.rfind("\n{\n") + 1))[0]
+    """Return the mapping that `print_json` wrote last; models may print before and after it."""
+    return json.JSONDecoder().raw_decode(text, max(0, text.rfind('{\n  "')))[0]  # others are indented more
 
 
 def _json(arguments: Mapping[str, Any] | None, verb: str) -> str | None:

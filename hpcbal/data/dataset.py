@@ -70,7 +70,7 @@ def unmasked(value: Any) -> Any:
     return np.asarray(value)
 
 
-def labels_in_one_place(labels: Any) -> NDArray[Any]:
+def labels_as_array(labels: Any) -> NDArray[Any]:
     """Return the labels of a dataset as an array; those that are masked are -1, which is no class, or NaN.
 
     Raises:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hpcbal.data.dataset import UnusableSampleError, check_length, labels_in_one_place
+from hpcbal.data.dataset import UnusableSampleError, check_length, labels_as_array
 from hpcbal.data.items import Key
 from hpcbal.data.tables import Table, by_place, is_table
 from hpcbal.errors import DataError
@@ -69,6 +69,11 @@ def as_items(given: Any, shown: str) -> Any:
         raise DataError(
             f"{shown}: got a {name}, allowed: the dataset in it, its attribute 'dataset'; hpcbal makes the "
             "batches itself"
+        )
+    if "PyDataset" in bases:
+        raise DataError(
+            f"{shown}: got {name}, a PyDataset of Keras, whose items are batches, allowed: a dataset whose "
+            "items are one sample and its label; hpcbal makes the batches itself"
         )
     if isinstance(given, Mapping):
         keys = ", ".join(map(str, given))
@@ -136,7 +141,7 @@ def known_labels(items: Any, label: Key) -> NDArray[np.int64] | None:
     Returns: shape (len(items),); None if there are none, or they are no whole numbers.
     """
     try:
-        found = labels_in_one_place(_labels(items, label))
+        found = labels_as_array(_labels(items, label))
     except (TypeError, ValueError, IndexError):  # such as rows of different lengths
         return None
     is_usable = found.dtype.kind in "biu" and found.size == len(items) and found.ndim in (1, 2)
@@ -150,7 +155,7 @@ def places_without_label(items: Any, label: Key) -> NDArray[np.int64]:
         label: where an item has its label.
     """
     try:
-        found = labels_in_one_place(_labels(items, label))
+        found = labels_as_array(_labels(items, label))
     except (TypeError, ValueError, IndexError):
         return np.zeros(0, np.int64)
     if found.shape != (len(items),):
@@ -169,9 +174,9 @@ def _labels(items: Any, label: Key) -> Any:
     if hasattr(items, "select_columns") and hasattr(items, "with_format"):
         return items.select_columns([label]).with_format("numpy")[:][label]
     if _is_subset(items):
-        return labels_in_one_place(_labels(items.dataset, label))[np.asarray(items.indices, np.int64)]
+        return labels_as_array(_labels(items.dataset, label))[np.asarray(items.indices, np.int64)]
     if parts := _parts(items):
-        found = [labels_in_one_place(_labels(part, label)).reshape(len(part), -1) for part in parts]
+        found = [labels_as_array(_labels(part, label)).reshape(len(part), -1) for part in parts]
         return np.concatenate(found)
     return getattr(items, "targets", getattr(items, "labels", None))
 

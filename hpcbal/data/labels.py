@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hpcbal.data.dataset import MAX_CLASSES, AnySample, Dataset, Promises, labels_in_one_place
+from hpcbal.data.dataset import MAX_CLASSES, AnySample, Dataset, Promises, labels_as_array
 from hpcbal.errors import DataError
 
 _MAX_NAMED = 5
@@ -21,7 +21,7 @@ def class_labels(dataset: Dataset) -> NDArray[np.int64] | None:
     Returns: shape (num_samples,); None if there is no such attribute, or it holds anything else.
     """
     try:
-        labels = labels_in_one_place(getattr(dataset, "labels", None))
+        labels = labels_as_array(getattr(dataset, "labels", None))
     except (TypeError, ValueError):  # rows of different lengths
         return None
     if labels.shape != (len(dataset),) or labels.dtype.kind not in "iu":

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hpcbal.data.dataset import Dataset, evenly, labels_in_one_place
+from hpcbal.data.dataset import Dataset, evenly, labels_as_array
 from hpcbal.data.items import content_of, digest_of
 from hpcbal.data.spec import LabelSpec, SampleSpec
 from hpcbal.errors import DataError
@@ -88,7 +88,7 @@ class NamedArrays:
         self.num_classes: Any = self._with_or_without(1, classes)
         self.labels: NDArray[np.int64] | None = None
         if isinstance(self.label_spec, LabelSpec) and self.label_spec.is_class:
-            self.labels = labels_in_one_place(self._labels[""]).astype(np.int64)
+            self.labels = labels_as_array(self._labels[""]).astype(np.int64)
         facts = (self._length, self.sample_spec, self.label_spec, self.num_classes)
         tried = evenly(self._length, _TRIED)
         self.fingerprint = digest_of(facts, self.labels, {n: content_of(self._row(n)) for n in tried})
@@ -143,5 +143,5 @@ def _label_spec(labels: NDArray[Any]) -> LabelSpec:
 
 def _num_classes(labels: NDArray[Any]) -> int:
     if labels.ndim == 1 and labels.dtype.kind in "iu":
-        return int(labels_in_one_place(labels).max(initial=0)) + 1
+        return int(labels_as_array(labels).max(initial=0)) + 1
     return int(np.prod(labels.shape[1:], dtype=np.int64))

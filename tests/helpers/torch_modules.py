@@ -334,11 +334,22 @@ def always_dropping(input_shape: tuple[int, ...], num_classes: int) -> nn.Module
     return _AlwaysDropping(linear(input_shape, num_classes))
 
 
+class _Named(nn.Module):
+    """Calls a layer with its input as a named argument."""
+
+    def __init__(self, layer: nn.Module) -> None:
+        super().__init__()
+        self.layer = layer
+
+    def forward(self, x: torch.Tensor) -> Any:
+        return self.layer(input=x)
+
+
 def groups(input_shape: tuple[int, ...], num_classes: int) -> nn.Module:
     """Normalises groups of channels; with a frozen stem the first ones have inputs without a gradient."""
     return nn.Sequential(
         nn.Conv2d(input_shape[0], 8, 3),
-        nn.GroupNorm(2, 8),
+        _Named(nn.GroupNorm(2, 8)),
         nn.Conv2d(8, 4, 3),
         nn.GroupNorm(2, 4),
         nn.Flatten(),

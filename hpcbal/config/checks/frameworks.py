@@ -46,8 +46,8 @@ def framework_of(dnn: DnnConfig, backend: BackendConfig) -> Framework:
     """Return the framework of a DNN, without importing anything.
 
     It is the DNN's `framework`, or else `backend.name` if that is one, or else that of the packages which the
-    function of the model imports, or else of those which its module imports. Where the source does not say,
-    it is TensorFlow.
+    function of the model imports or names, or else of those which its module imports. A name may be that of
+    an import, a function or a class of the same module. Where the source does not say, it is TensorFlow.
     """
     return _framework(dnn.framework, backend.name, dnn.model)
 
@@ -57,7 +57,11 @@ def _framework(own: object, of_all: object, model: str) -> Framework:
         if given == "tensorflow" or given == "torch":
             return given
     package = model.partition(":")[0].partition(".")[0]
-    guesses = [_frameworks([package]), *map(_imported_by, sources_of(model))]
+    *functions, module = sources_of(model) or (None,)
+    known = _known_names(module)
+    guesses = [_frameworks([package]), *(_imported_by(each, known) for each in functions)]
+    if module is not None:
+        guesses.append(_imported_by(module, {}))
     return next((found.pop() for found in guesses if len(found) == 1), "tensorflow")
 
 
@@ -142,16 +146,39 @@ def framework_warnings(config: EnsembleConfig, root: YamlNode) -> list[str]:
     return lines
 
 
-def _imported_by(node: ast.AST) -> set[Framework]:
-    """The frameworks of all that a function, a class or a module imports, in annotations too."""
-    names = []
-    for part in ast.walk(node):
+def _known_names(module: ast.AST | None) -> dict[str, ast.AST | str]:
+    """By name of a module, the import path of an import, or a function or class of the module."""
+    known: dict[str, ast.AST | str] = {}
+    for part in module.body if isinstance(module, ast.Module) else ():
         if isinstance(part, ast.Import):
-            names += [alias.name for alias in part.names]
+            known |= {alias.asname: alias.name for alias in part.names if alias.asname is not None}
         elif isinstance(part, ast.ImportFrom) and part.module is not None and not part.level:
-            names.append(part.module)
-        elif isinstance(part, ast.Attribute | ast.Name):
-            names.append(ast.unparse(part))
+            known |= {alias.asname or alias.name: part.module for alias in part.names}
+        elif isinstance(part, ast.FunctionDef | ast.ClassDef):
+            known[part.name] = part
+    return known
+
+
+def _imported_by(node: ast.AST, known: Mapping[str, ast.AST | str]) -> set[Framework]:
+    """The frameworks of all that a function, a class or a module imports or names, in annotations too.
+
+    Args:
+        known: names of the module, see `_known_names`; functions and classes among them are read, too.
+    """
+    names, waiting, seen = [], [node], {id(node)}
+    while waiting:
+        for part in ast.walk(waiting.pop()):
+            if isinstance(part, ast.Import):
+                names += [alias.name for alias in part.names]
+            elif isinstance(part, ast.ImportFrom) and part.module is not None and not part.level:
+                names.append(part.module)
+            elif isinstance(part, ast.Name):
+                found = known.get(part.id, part.id)
+                if isinstance(found, str):
+                    names.append(found)
+                elif id(found) not in seen:
+                    seen.add(id(found))
+                    waiting.append(found)
     return _frameworks(name.partition(".")[0] for name in names)
 
 

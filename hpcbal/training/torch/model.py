@@ -400,18 +400,26 @@ def _safe_groups(module: torch.nn.Module) -> Iterator[None]:
     norms = [each for each in module.modules() if isinstance(each, torch.nn.GroupNorm) and each.affine]
     found: dict[int, torch.nn.Module] = {}
 
-    def look(norm: torch.nn.Module, given: tuple[torch.Tensor, ...]) -> None:
-        if not given[0].requires_grad:
+    def look(norm: torch.nn.Module, args: tuple[Any, ...], named: Mapping[str, Any]) -> None:
+        if not _only(args, named).requires_grad:
             found[id(norm)] = norm
 
-    handles = [norm.register_forward_pre_hook(look) for norm in norms]
+    handles = [norm.register_forward_pre_hook(look, with_kwargs=True) for norm in norms]
     try:
         yield
     finally:
         for handle in handles:
             handle.remove()
     for norm in found.values():
-        norm.register_forward_pre_hook(lambda _, given: (given[0].contiguous(), *given[1:]))
+        norm.register_forward_pre_hook(
+            lambda _, args, named: ((_only(args, named).contiguous(),), {}), with_kwargs=True
+        )
+
+
+def _only(args: tuple[Any, ...], named: Mapping[str, Any]) -> Any:
+    """Return the argument of a call with one argument, which may be named."""
+    (argument,) = (*args, *named.values())
+    return argument
 
 
 def _check_trained(who: str, names: Mapping[int, str], outputs: Sequence[torch.Tensor]) -> None:

@@ -70,7 +70,10 @@ def until_ready(child: Child) -> None:
 def test_an_answer_is_what_the_command_has_printed_on_stdout(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    real, program = subprocess.Popen, "import sys; print('{}'); print('so far', file=sys.stderr)"
+    real, program = (
+        subprocess.Popen,
+        "import os, sys; os.write(1, b'\\xff{}\\n'); print('so far', file=sys.stderr)",
+    )
 
     def popen(command: list[str], **options: object) -> subprocess.Popen[bytes]:
         return real([sys.executable, "-c", program], **options)  # type: ignore[call-overload,no-any-return]
@@ -78,7 +81,11 @@ def test_an_answer_is_what_the_command_has_printed_on_stdout(
     monkeypatch.setattr(child_module.subprocess, "Popen", popen)
     child = Child(["evaluate", "."], tmp_path, has_answer=True)
     assert child.wait(60.0, show=True) == 0
-    assert (child.answer(), child.last_lines(), capsys.readouterr().out) == ("{}\n", "so far", "so far\n")
+    assert (child.answer(), child.last_lines(), capsys.readouterr().out) == (
+        "\ufffd{}\n",
+        "so far",
+        "so far\n",
+    )
 
 
 def test_a_refused_command_is_an_error_with_fields(

@@ -238,7 +238,7 @@ def test_an_evaluation_is_the_own_one_whatever_others_write_at_the_same_time(
         assert child.has_answer
         write_evaluation("out/evaluation.json", evaluation("of another"))
         printed = json.dumps(to_jsonable(evaluation("of this")), indent=2)
-        return f"a model prints {{\n{printed}\nand more\n"
+        return f"a model prints {{\n and ends no line{printed}\nand more\n"
 
     monkeypatch.setattr(FakeChild, "wait", lambda self, show: 0, raising=False)
     monkeypatch.setattr(FakeChild, "check", lambda self, code, allowed: None, raising=False)

@@ -329,6 +329,14 @@ class Batches:
         return iter([])
 
 
+class PyDataset(Items):
+    """Keras' class of this name, also called Sequence; its items are batches."""
+
+
+class OfKeras(PyDataset):
+    """A user's own."""
+
+
 WAVES = [np.zeros(4, np.float32), np.zeros((4, 2), np.float32)]
 
 
@@ -341,6 +349,10 @@ WAVES = [np.zeros(4, np.float32), np.zeros((4, 2), np.float32)]
         (
             DataLoader(Items([(0, 0)])),
             "got a DataLoader, allowed: the dataset in it, its attribute 'dataset'",
+        ),
+        (
+            OfKeras([(IMAGES[:4], LABELS[:4])] * 10),
+            "got OfKeras, a PyDataset of Keras, whose items are batches, allowed: a dataset whose it",
         ),
         (Items, "got the class Items, allowed: an object of it"),
         ({"train": Items([]), "test": Items([])}, "got a dict with train, test, allowed: one dataset"),

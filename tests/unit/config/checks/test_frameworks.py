@@ -12,6 +12,7 @@ from hpcbal.config.checks.frameworks import framework_of
 from hpcbal.config.schema.ensemble import BackendConfig
 from hpcbal.config.source.given import GivenConfig
 
+BOTH = "import torch.nn.functional as F\nfrom torch import nn\nfrom keras import layers as L\n\n"
 SOURCES = {
     "in_function": "def make(shape, classes):\n    import torch\n    return torch.nn.Linear(1, 1)\n",
     "in_module": "from torch import nn\n\ndef make(shape, classes):\n    return nn.Linear(1, 1)\n",
@@ -21,6 +22,11 @@ SOURCES = {
     "a_class": "import torch\n\nclass make(torch.nn.Module): ...\n",
     "elsewhere": "from in_function import make\n",
     "silent": "from somewhere import Net\n\ndef make(shape, classes):\n    return Net()\n",
+    "by_alias": BOTH + "def make(shape, classes):\n    return nn.Linear(1, 1)\n",
+    "by_class": BOTH + "def make(shape, classes):\n    return part()\n\ndef part():\n    return Net()\n\n"
+    "class Net(nn.Module):\n    other: make\n",
+    "by_keras": BOTH + "def make(shape, classes):\n    return L.Dense(1)\n",
+    "by_both": BOTH + "def make(shape, classes):\n    return F.relu(L.Dense(1))\n",
     "both": "import torch\nimport keras\n\ndef make(shape, classes):\n    return build()\n",
 }
 
@@ -56,6 +62,10 @@ def _sources(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         ("a_class", "torch"),
         ("elsewhere", "torch"),
         ("silent", "tensorflow"),
+        ("by_alias", "torch"),
+        ("by_class", "torch"),
+        ("by_keras", "tensorflow"),
+        ("by_both", "tensorflow"),
         ("both", "tensorflow"),
     ],
 )
