@@ -66,9 +66,8 @@ def _quoted(error: BaseException) -> str | None:
 
 
 def _is_of_library(file: str) -> bool:
-    return (
-        "-packages/" in file or "__autograph_generated_file" in file or file.startswith(_FOLDERS_OF_LIBRARIES)
-    )
+    is_installed = "/site-packages/" in file or "/dist-packages/" in file  # not a user's own `r-packages`
+    return is_installed or "__autograph_generated_file" in file or file.startswith(_FOLDERS_OF_LIBRARIES)
 
 
 def _text(error: BaseException) -> str:

@@ -31,6 +31,7 @@ log = logging.getLogger(__name__)
 _MOST_BYTES = 1 << 14
 _NAMES_SHOWN = 12
 _ESCAPES = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]")
+_AXES = re.compile(r"ndim|to unpack|index out of range|[34]D ")
 _LOGGED: set[tuple[str, str]] = set()
 _REDIRECTION = threading.RLock()
 """All threads have one stdout: of two that redirect it at a time, each could leave the other's behind."""
@@ -164,7 +165,10 @@ def user_errors(dnn: DnnConfig, doing: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def hint_at_shapes(sample: SampleSpec) -> Iterator[None]:
-    """Add to errors of a user's model that its samples differ in size, or may be images without channels."""
+    """Add to errors of a user's model that its samples differ in size, or may be images without channels.
+
+    The latter only where the message is about axes: series have two of them, too, and other errors.
+    """
     try:
         yield
     except UserCodeError as error:
@@ -176,7 +180,7 @@ def hint_at_shapes(sample: SampleSpec) -> Iterator[None]:
                 f"Samples of shape {shape} differ in size: use a model that takes such samples, or add "
                 "resize, center_crop or random_crop to preprocessing"
             )
-        elif len(shape) == 2:
+        elif len(shape) == 2 and _is_about_axes(str(error), shape):
             hint = (
                 f"If samples of shape {shape} are images, give them an axis of channels, as layout: hw of "
                 "hpcbal.data:map_style does"
@@ -184,6 +188,10 @@ def hint_at_shapes(sample: SampleSpec) -> Iterator[None]:
         else:
             raise
         raise UserCodeError(f"{error}. {hint}") from error
+
+
+def _is_about_axes(message: str, shape: Sequence[int | None]) -> bool:
+    return _AXES.search(message) is not None or ", ".join(map(str, shape)) in message
 
 
 def check_synchronised(dnn: DnnConfig) -> None:

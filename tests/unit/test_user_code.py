@@ -156,12 +156,16 @@ def test_a_quoted_error_of_libraries_alone_is_shown_whole() -> None:
     assert "Graph execution error: Detected at node" in summary(error)
 
 
+@pytest.mark.parametrize("own", ["work", "my-packages"])
 def test_the_line_of_the_user_is_named_whatever_libraries_lie_between(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    own: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A library that hpcbal does not know, as pandas, in any folder of packages."""
     packages = tmp_path / "lib" / "site-packages"
-    packages.mkdir(parents=True)
+    tmp_path = tmp_path / own
+    for folder in (packages, tmp_path):
+        folder.mkdir(parents=True)
+    monkeypatch.delitem(sys.modules, "table_of_theirs", raising=False)
     (packages / "unknown_frames.py").write_text("def look(key):\n    return {}[key]\n")
     (tmp_path / "table_of_theirs.py").write_text(
         "import unknown_frames\n\ndef read():\n    unknown_frames.look(50)\n"

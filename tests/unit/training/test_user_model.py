@@ -11,8 +11,9 @@ from typing import Any
 
 import pytest
 
+from hpcbal.data.spec import SampleSpec
 from hpcbal.errors import InputError, UserCodeError
-from hpcbal.training.user_model import make_model
+from hpcbal.training.user_model import hint_at_shapes, make_model
 
 SAMPLE: Any = SimpleNamespace(shape=(4,))
 
@@ -106,3 +107,21 @@ def test_what_a_model_printed_before_it_failed_is_logged(caplog: pytest.LogCaptu
     with pytest.raises(UserCodeError, match="building it failed"):
         make_model(given("failing"), SAMPLE.shape, 2)
     assert "just before" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("message", "is_hinted"),
+    [
+        ("expected min_ndim=4, found ndim=3. Full shape received: (None, 6, 2)", True),
+        ("Expected 3D (unbatched) or 4D (batched) input to conv2d, but got input of size: [3, 6, 2]", True),
+        ("not enough values to unpack (expected 3, got 2)", True),
+        ("Expected 2D array, got scalar array instead", False),
+        ("KeyError: 'width'", False),
+    ],
+)
+def test_only_an_error_about_axes_is_said_to_come_from_images_without_channels(
+    message: str, is_hinted: bool
+) -> None:
+    with pytest.raises(UserCodeError) as caught, hint_at_shapes(SampleSpec.of((6, 2), "float32")):
+        raise UserCodeError(message)
+    assert ("give them an axis of channels" in str(caught.value)) is is_hinted
