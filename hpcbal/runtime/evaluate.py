@@ -33,6 +33,7 @@ from hpcbal.data.source import open_source
 from hpcbal.errors import ClusterError, HpcbalError, OutputError, code_of_end
 from hpcbal.garbage import collect_as_usual
 from hpcbal.processes import say
+from hpcbal.runtime.evaluating.mpi_workers import MpiWorkers
 from hpcbal.runtime.evaluating.predicting import Predictor, StoppedError
 from hpcbal.runtime.evaluating.request import (
     ENSEMBLES,
@@ -42,7 +43,6 @@ from hpcbal.runtime.evaluating.request import (
     open_trained,
 )
 from hpcbal.runtime.evaluating.result import EvaluationData, Kept, evaluate_run, report
-from hpcbal.runtime.evaluating.workers import MpiWorkers
 from hpcbal.runtime.handoff.start_file import StarterWatch, StartFile
 from hpcbal.runtime.health.ending import JobEnder, StopFlag
 from hpcbal.runtime.health.liveness import Liveness
