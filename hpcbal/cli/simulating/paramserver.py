@@ -42,7 +42,7 @@ def answer(args: argparse.Namespace, config: ParamServerConfig, warn: Callable[[
     from hpcbal.config import add_import_roots
     from hpcbal.planning.paramserver import default_executors, machines_of
     from hpcbal.runtime.jobs.loading import load_job
-    from hpcbal.runtime.simulating.forecast import forecast_job
+    from hpcbal.runtime.simulating.forecast import MOST_SHARING, forecast_job, simulates_shared_links
 
     given = [name for name, default in ENSEMBLES_ONLY.items() if getattr(args, name) != default]
     if given:
@@ -56,6 +56,12 @@ def answer(args: argparse.Namespace, config: ParamServerConfig, warn: Callable[[
     machines_of(config, max(counts), measured)  # what is missing is told before the data is opened
     add_import_roots(args.config)
     loaded = load_job(config)
+    if config.link_model == "shared" and not simulates_shared_links(config, max(counts)):
+        warn(
+            f"more than {MOST_SHARING} executors are simulated with links that carry one message after the "
+            "other, so their times are too short where a link is full; hpcbal forecast shares links of any "
+            "number of executors"
+        )
     forecasts = [forecast_job(config, loaded, count, measured, delays) for count in counts]
     rates = [_rate(config, each, warn) for each in forecasts]
     return Answer(

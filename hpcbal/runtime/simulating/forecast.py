@@ -17,6 +17,10 @@ from hpcbal.runtime.jobs.tuning import Tuner, tuner_of
 from hpcbal.runtime.simulating.sizes import serving_job
 from hpcbal.simulator.paramserver import ChangeTime, Delays, ServingJob, ServingMachine, simulate_job
 
+MOST_SHARING = 16
+"""Up to so many executors a simulation lets messages share links. Each message that begins or ends then
+changes the speeds of all others, which takes hours for hundreds of executors: they get links in turn."""
+
 STEADY_EPOCHS = 4
 """Epochs of a simulation that measures an epoch of one configuration; the first and the last are left out."""
 
@@ -121,6 +125,11 @@ Owners = tuple[tuple[int, ...], tuple[int, ...]]
 """Rank of each data block, and of each parameter block."""
 
 
+def simulates_shared_links(config: ParamServerConfig, num_executors: int) -> bool:
+    """Whether messages share links in a simulation of so many executors, as `links` says that they do."""
+    return config.link_model == "shared" and num_executors <= MOST_SHARING
+
+
 def forecast_job(
     config: ParamServerConfig,
     loaded: LoadedJob,
@@ -158,7 +167,7 @@ def forecast_job(
         watching.append(Watching(tuner, machine, supply))
         return watching[-1]
 
-    are_shared = config.link_model == "shared"
+    are_shared = simulates_shared_links(config, num_executors)
     shape = partial(_shape, job, machines, delays=delays, are_shared=are_shared)
     run = simulate_job(job, machines, *owners, delays=delays, watcher=watch, are_shared=are_shared)
     start = end = shape(owners)

@@ -175,10 +175,14 @@ def test_without_machines_an_earlier_run_must_have_measured(
     assert "what the run in" in hpcbal(capsys, config, "--slots", "8")[1]
     # Real links are shared, so a server's that is full carries less than it would in turn.
     busy = [config, "--slots", "8", "--set", "workers=6", "--set", "servers=1", "--set", "tune.enabled=false"]
-    (shared,), (in_turn,) = (
-        rows_of(capsys, *busy, "--set", f"links={links}") for links in ("auto", "in_turn")
-    )
-    assert shared["start"]["epoch_s"] > 1.1 * in_turn["start"]["epoch_s"]
+    (shared,), (alone,) = (rows_of(capsys, *busy, "--set", f"links={links}") for links in ("auto", "in_turn"))
+    assert shared["start"]["epoch_s"] > 1.1 * alone["start"]["epoch_s"]
+    # Many executors have links in turn.
+    many = [*busy, "--slots", "17", "--json"]
+    asked, in_turn = (hpcbal(capsys, *many, "--set", f"links={links}") for links in ("auto", "in_turn"))
+    assert json.loads(asked[1])["rows"] == json.loads(in_turn[1])["rows"]
+    assert "more than 16 executors are simulated with links" in asked[2]
+    assert in_turn[2] == ""
 
 
 @pytest.mark.parametrize(
