@@ -29,6 +29,7 @@ from hpcbal.data.spec import SampleSpec
 FORMATS = ("PNG", "JPEG", "BMP", "GIF", "TIFF", "WEBP")
 """Formats that Pillow may try; formats that run other programs or read other files are left out."""
 
+MAX_BYTE = 255
 MAX_16_BITS = 2**16 - 1
 _NO_BYTES = "an image of {held}, allowed: bytes or 16 bits; read it in a dataset of your own, as an array"
 
@@ -187,6 +188,8 @@ class Decode(OwnOperation, operations.DecodeArgs):
             values = np.asarray(image)
             if values.min() < 0 or values.max() > MAX_16_BITS:
                 raise UnusableSampleError(_NO_BYTES.format(held=f"numbers beyond 0..{MAX_16_BITS}"))
+            if image.mode == "I" and 0 < values.max() <= MAX_BYTE:  # in 16 bits they would be black
+                raise UnusableSampleError(_NO_BYTES.format(held=f"32-bit numbers from 0 to {MAX_BYTE}"))
             gray = (values >> 8).astype(np.uint8)[:, :, np.newaxis]
             return gray if self.mode == "gray" else np.repeat(gray, 3, axis=2)
         if image.mode == "P" and "transparency" in image.info:

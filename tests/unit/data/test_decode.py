@@ -65,6 +65,7 @@ def test_sixteen_bits_keep_the_upper_eight(png: Png) -> None:
         (np.float32([[0.2, 0.7]]), "floating-point numbers"),
         (np.int32([[0, 65_536]]), "numbers beyond 0..65535"),
         (np.int32([[-1, 3]]), "numbers beyond 0..65535"),
+        (np.int32([[0, 255]]), "32-bit numbers from 0 to 255"),
     ],
 )
 @pytest.mark.parametrize("exact", [True, False])
