@@ -371,7 +371,7 @@ def _try_training(
             f"{who} returns {returned} that do not depend on a weight to train, allowed: {returned} with a "
             "gradient; remove detach(), torch.no_grad() or argmax from its code"
         )
-    _check_trained(who, unknown, list(outputs.values()))
+    _check_trained(who, module, unknown, list(outputs.values()))
     # The mean of a layer that gives zeros is zero, as it was before; once it learns, it moves.
     norms = {id(buffer.module) for buffer, _ in changed if isinstance(buffer.module, _NormBase)}
     names = {id(buffer) for buffer, _ in changed}
@@ -422,7 +422,9 @@ def _only(args: tuple[Any, ...], named: Mapping[str, Any]) -> Any:
     return argument
 
 
-def _check_trained(who: str, names: Mapping[int, str], outputs: Sequence[torch.Tensor]) -> None:
+def _check_trained(
+    who: str, module: torch.nn.Module, names: Mapping[int, str], outputs: Sequence[torch.Tensor]
+) -> None:
     """Refuse weights that a module has but does not know: they would neither train nor be saved.
 
     Args:
@@ -431,14 +433,19 @@ def _check_trained(who: str, names: Mapping[int, str], outputs: Sequence[torch.T
 
     Raises: InputError: if outputs depend on one.
     """
+    known = {id(parameter) for parameter in module.parameters()}
     nodes, seen = [each.grad_fn for each in outputs if each.grad_fn is not None], set()
-    while nodes and names:
+    while nodes:
         node = nodes.pop()
         if node in seen:
             continue
         seen.add(node)
         nodes += [before for before, _ in node.next_functions if before is not None]
-        if (name := names.get(id(getattr(node, "variable", None)))) is not None:
+        weight = getattr(node, "variable", None)
+        name = names.get(id(weight))
+        if name is None and isinstance(weight, torch.nn.Parameter) and id(weight) not in known:
+            name = f"a torch.nn.Parameter of shape {tuple(weight.shape)} outside of it"
+        if name is not None:
             raise InputError(
                 f"{who}: its outputs depend on {name}, which is no parameter of the module and would neither "
                 "train nor be saved, allowed: layers in attributes or in a ModuleList (no plain list), and "

@@ -39,6 +39,10 @@ Make = Callable[..., Any]
             "listed",
             r"depend on hidden\[0\]\.weight, which is no parameter of the module and would neither",
         ),
+        (
+            "with_weight_in_object",
+            r"depend on a torch\.nn\.Parameter of shape \(7,\) outside of it, which is no",
+        ),
     ],
 )
 def test_a_module_that_cannot_be_trained(make_dnn: Make, make_spec: Make, model: str, words: str) -> None:
