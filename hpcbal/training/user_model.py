@@ -31,7 +31,7 @@ log = logging.getLogger(__name__)
 _MOST_BYTES = 1 << 14
 _NAMES_SHOWN = 12
 _ESCAPES = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]")
-_AXES = re.compile(r"ndim|to unpack|index out of range|[34]D ")
+_AXES = re.compile(r"ndim|to unpack|index out of range(?! in self)|[34]D ")
 _LOGGED: set[tuple[str, str]] = set()
 _REDIRECTION = threading.RLock()
 """All threads have one stdout: of two that redirect it at a time, each could leave the other's behind."""
