@@ -109,7 +109,7 @@ class Child:
         """Ask it to stop cleanly, once; or to kill its ranks, too."""
         if not self._is_asked:
             self._is_asked = True
-            self._process.send_signal(signal.SIGINT)  # as Ctrl-C
+            self._process.send_signal(signal.SIGUSR2)  # nobody hurries: slow steps may end, and are saved
             if kill:
                 time.sleep(BETWEEN_SIGNALS_S)
         if kill:

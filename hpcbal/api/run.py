@@ -272,7 +272,7 @@ class Run:
         host, pid = status["host"], status["pid"]
         if host != socket.gethostname() or not is_running(pid, status.get("process", {})):
             raise InputError(f"{self.directory}: runs on {host}; stop it there, or by its batch system")
-        os.kill(pid, signal.SIGTERM)  # rank 0 stops all of them
+        os.kill(pid, signal.SIGUSR2)  # rank 0 stops all of them
 
     def _wait_for_other(self, timeout_s: float | None, check: bool) -> int:
         """Wait for a run that somebody else has started, by its status."""

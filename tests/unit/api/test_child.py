@@ -127,7 +127,7 @@ def test_a_stop_that_was_asked_for_is_no_error(fake: Callable[..., Child]) -> No
     child.stop()  # asks once, and kills nothing
     assert child.wait(show=False) == 75
     child.check(75)
-    assert "stopping after SIGINT" in child.last_lines()
+    assert "stopping after SIGUSR2" in child.last_lines()
     with pytest.raises(RunFailed):
         child.check(1)
 

@@ -374,4 +374,4 @@ def test_stopping_the_run_of_somebody_else(monkeypatch: pytest.MonkeyPatch) -> N
         run = loaded(facts)
         monkeypatch.setattr(run, "_wait_for_other", lambda timeout_s, check: 75)
         assert run.stop() == 75
-        assert rank.wait(60) == -signal.SIGTERM
+        assert rank.wait(60) == -signal.SIGUSR2
