@@ -18,6 +18,7 @@ pytestmark = pytest.mark.e2e
 APP = '''\
 """Least squares by SGD; misbehaves on request."""
 
+import os
 import time
 
 import numpy as np
@@ -54,6 +55,8 @@ class Squares(App):
     def compute(self, batch, parameters):
         if batch.epoch == 2 and self.trouble == "raises":
             raise ValueError("no more")
+        if batch.epoch == 2 and self.trouble == "dies":
+            os._exit(9)
         if batch.epoch == 2 and self.trouble == "hangs":
             time.sleep(600)
         time.sleep(self.pace_s)
@@ -255,16 +258,16 @@ def test_jobs_are_submitted_to_a_run_that_is_under_way_killed_or_over(many, monk
 
 
 FAILURES: dict[str, tuple[dict[str, Any], str]] = {
-    "raises": ({"args": {"trouble": "raises"}}, "Squares.compute: own.py:38: ValueError: no more"),
+    "raises": ({"args": {"trouble": "raises"}}, "Squares.compute: own.py:39: ValueError: no more"),
     "nan": ({"args": {"trouble": "nan"}}, "loss is nan after epoch 1"),
-    "leaves": ({"args": {"trouble": "leaves"}}, "Squares.metrics: own.py:53: SystemExit: 7"),
+    "leaves": ({"args": {"trouble": "leaves"}}, "Squares.metrics: own.py:56: SystemExit: 7"),
     "taken": (
         {"args": {"trouble": "taken"}},
         "Squares.metrics: got 'seconds', which records use for something else, allowed: any name",
     ),
     "data": (
         {"data": {"dataset": "own:points", "args": {"trouble": "yes"}}},
-        "data.dataset own:points: cannot be opened: own.py:21: OSError: no such file",
+        "data.dataset own:points: cannot be opened: own.py:22: OSError: no such file",
     ),
     "blocks": ({"blocks": {"data": 100}}, "blocks.data: got 100, allowed: auto, or at most the number"),
     "monitor": (
@@ -289,6 +292,15 @@ def test_one_jobs_failure_is_its_own(many, monkeypatch):
     again = many.run("run", "jobs.yaml")
     assert again.code == 3, again
     assert "--retry-failed" in again.out + again.err
+
+
+def test_a_rank_that_ends_itself_ends_the_start(many):
+    """Its own exit code is another way to end, for mpirun, than a signal."""
+    many.write(job_of("bad", args={"trouble": "dies"}), slots={"per_node": 2})
+    done = many.run("run", "jobs.yaml")
+    assert done.code == 1, done
+    assert "died without an error message" in done.err, done
+    assert "Traceback" not in done.err, done
 
 
 def test_a_job_that_hangs_fails_and_the_others_end(many, monkeypatch):
