@@ -53,13 +53,13 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
     To choose a vector unit of the processor, it would compile and load a program for each of them first.
     """
-    monkeypatch.setattr(importlib.import_module("torch._inductor.config").cpp, "vec_isa_ok", False)
     for name in ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR", "TORCHINDUCTOR_COMPILE_THREADS"):
         monkeypatch.delenv(name, raising=False)
     for name, value in env.compiler_settings(str(tmp_path / "compiled")).items():
         monkeypatch.setenv(name, value)
     counters().clear()
-    yield tmp_path / "compiled"
+    with importlib.import_module("torch._inductor.config").patch({"cpp.vec_isa_ok": False}):
+        yield tmp_path / "compiled"
     torch.compiler.reset()
 
 
