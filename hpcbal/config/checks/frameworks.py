@@ -81,7 +81,7 @@ def framework_problems(root: YamlNode) -> list[str]:
         given = (named, MODULE_LOSS), (dnn.get("compile"), True)
         found = [node for node, value in given if node is not None and node.value == value]
         optimizer = dnn.get("optimizer")
-        name = None if optimizer is None else optimizer.get("name")
+        name = _name_of(optimizer)
         args = None if optimizer is None else optimizer.get("args")
         is_of_one = name is not None and name.value in _OF_ONE
         if not (found or args or is_of_one) or model is None or not isinstance(model.value, str):
@@ -104,9 +104,15 @@ def framework_problems(root: YamlNode) -> list[str]:
     return list(problems)
 
 
+def _name_of(optimizer: YamlNode | None) -> YamlNode | None:
+    """Return the name of an optimizer, if it is a text; other problems of it are told elsewhere."""
+    name = None if optimizer is None else optimizer.get("name")
+    return name if name is not None and isinstance(name.value, str) else None
+
+
 def _optimizer_problems(optimizer: YamlNode | None) -> list[str]:
     """Problems with `args` of an optimizer of PyTorch, as its source says, if it is installed here."""
-    name = None if optimizer is None else optimizer.get("name")
+    name = _name_of(optimizer)
     if optimizer is None or name is None or name.value not in TORCH_OPTIMIZERS or find_spec("torch") is None:
         return []
     path = YamlNode(f"torch.optim:{TORCH_OPTIMIZERS[name.value]}", name.where, name.key)

@@ -77,6 +77,12 @@ def test_an_optimizer_of_the_other_framework_is_refused(
     assert "run.yaml:3: " in found
 
 
+@pytest.mark.parametrize("name", ["[adam]", "{adam: 1}"])
+def test_a_name_that_is_no_text_is_one_problem(tmp_path: Path, name: str) -> None:
+    (found,) = problems_of(tmp_path, name, "{betas: [0.9, 0.99]}")
+    assert "optimizer.name: got " in found
+
+
 def test_optimizers_are_those_of_their_framework(tmp_path: Path) -> None:
     for name in KERAS_OPTIMIZERS:
         assert problems_of(tmp_path, name, "{}", room="") == []
