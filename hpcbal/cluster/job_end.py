@@ -123,8 +123,9 @@ def end_of_start(noted: Sequence[str], status: int, log: str = "") -> JobEnd:
         return JobEnd(int(end))
     node = lost_node(noted, log)
     if end:
-        told = end.removeprefix(LOST)
-        return JobEnd(ExitCode.INTERNAL_ERROR, is_lost=True, sentence=f"{told}; {node}" if node else told)
+        reason = end.removeprefix(LOST)
+        sentence = f"{reason}; {node}" if node else reason
+        return JobEnd(ExitCode.INTERNAL_ERROR, is_lost=True, sentence=sentence)
     if noted and status == ExitCode.RUN_AGAIN:
         return JobEnd(
             ExitCode.INTERNAL_ERROR,

@@ -105,7 +105,7 @@ def framework_problems(root: YamlNode) -> list[str]:
 
 
 def _name_of(optimizer: YamlNode | None) -> YamlNode | None:
-    """Return the name of an optimizer, if it is a text; other problems of it are told elsewhere."""
+    """Return the name of an optimizer, if it is a text; other checks report one that is not."""
     name = None if optimizer is None else optimizer.get("name")
     return name if name is not None and isinstance(name.value, str) else None
 

@@ -428,6 +428,7 @@ def _check_trained(
     """Refuse weights that a module has but does not know: they would neither train nor be saved.
 
     Args:
+        module: knows the weights that train.
         names: from `_unknown_weights`.
         outputs: what a training step computes, with its graph.
 
