@@ -302,6 +302,22 @@ def test_a_signal_that_comes_with_the_start_is_ignored_once(site: Site, script: 
     assert "signalled" in site.calls.read_text()
 
 
+@SLURM_SCRIPTS
+def test_a_job_ends_after_its_launcher_even_if_wait_returns_before(
+    site: Site, script: str, tmp_path: Path
+) -> None:
+    """Now and then bash ends `wait` with 128 + 12 and never runs the trap, if one USR2 follows another."""
+    copy = edited(script, tmp_path)
+    early = 'wait() { ((${waits:=0})) || { waits=1; return 140; }; builtin wait "$@"; }\n'
+    copy.write_text(copy.read_text().replace("\nchild=$!\n", f"\nchild=$!\n{early}", 1))
+    site.add("srun", f"sleep 1; touch over; {ENDS}")
+    job = site.start(copy, "a.yaml")
+    _, reported = job.communicate(timeout=30)
+    assert early in copy.read_text()
+    assert (job.returncode, reported) == (0, "")
+    assert (site.folder / "over").exists()
+
+
 @pytest.mark.parametrize("option", ["--signal=B:USR2@60", "--signal B:SIGUSR2@60"])
 def test_the_last_lead_of_the_signal_counts(site: Site, option: str, tmp_path: Path) -> None:
     """An option behind `--` comes last, and Slurm takes the last one."""

@@ -8,7 +8,7 @@ has_ranks() { tac "$HPCBAL_END_FILE" | sed '/^start$/q' | grep -qvx start; } # w
 last_line() { # of this form, on standard input: a container may print lines of its own
   sed -nE "s/^($1)\$/\1/p" | tail -n 1
 }
-stop() { # ask all ranks to stop, through the launcher, which dies of a signal that comes before it has started them
+stop() { # runs whenever a signal comes, even during itself: bash must not wait for a program here, or it may end with 127
   asked=1
   [[ -n $child ]] || return 0
   if ((deaf)) && ! is_cancelled; then
@@ -16,6 +16,9 @@ stop() { # ask all ranks to stop, through the launcher, which dies of a signal t
     echo "signal ignored" >&2
     return 0 # not the status of what was interrupted
   fi
+  ask_ranks &
+}
+ask_ranks() { # to stop, through the launcher, which dies of a signal that comes before it has started them
   for ((i = 0; i < 600; i++)); do
     if has_ranks || ! kill -0 "$child" 2>/dev/null; then break; fi
     sleep 0.1
@@ -108,12 +111,13 @@ doing=''
 "${launch[@]}" "${CONTAINER[@]}" hpcbal "${words[@]}" &
 child=$!
 ((asked)) && stop
-while :; do
+while :; do # a signal ends `wait` early, sometimes without its trap: the ranks are still writing their checkpoints
   asked=0
   status=0
   wait "$child" || status=$?
-  ((asked)) || break # a signal ends `wait` early: the ranks are still writing their checkpoints
+  ((asked)) || kill -0 "$child" 2>/dev/null || break
 done
+child='' # a signal from now on asks nobody
 @watching@kill "$watch" 2>/dev/null || true
 
 # What rank 0 has noted decides, not the launcher's code; hpcbal knows the rules. `again`: the same command continues from
