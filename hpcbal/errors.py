@@ -148,6 +148,10 @@ class ClusterError(InputError):
     """The allocation does not have what the config needs."""
 
 
+class CheckpointError(InputError):
+    """A checkpoint file is missing, damaged or does not fit the DNN, or an array has no place in one."""
+
+
 class OutputError(InputError):
     """The output directory cannot be used: not writable, full, or used by another run."""
 
@@ -189,10 +193,6 @@ class HpcbalWarning(UserWarning):
 
 class PolicyError(HpcbalError):
     """A decision was requested that has no valid answer."""
-
-
-class CheckpointError(HpcbalError):
-    """A checkpoint file is damaged or does not fit the DNN."""
 
 
 CODE_OF_OUTCOME: Mapping[str, ExitCode] = {

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, TypeAlias
 
 from hpcbal.cli.main import parsed
-from hpcbal.errors import DataError, HpcbalWarning, InputError, OutputError, refusing_paths
+from hpcbal.errors import CheckpointError, DataError, HpcbalWarning, InputError, OutputError, refusing_paths
 
 ConfigLike: TypeAlias = str | os.PathLike[str] | Mapping[str, Any]
 """The path of a YAML file, or its keys as values."""
@@ -100,7 +100,7 @@ def naming_arguments() -> Iterator[None]:
             yield
     except InputError as error:
         text = of_python(str(error))
-        if text == str(error) or type(error) not in (InputError, DataError, OutputError):
+        if text == str(error) or type(error) not in (InputError, DataError, OutputError, CheckpointError):
             raise
         raise type(error)(text).with_traceback(error.__traceback__) from error.__cause__
 

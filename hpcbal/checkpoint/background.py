@@ -14,7 +14,7 @@ from types import TracebackType
 from hpcbal.checkpoint.best import ONLY_BEST, share_best, write_best
 from hpcbal.checkpoint.state import TrainingState
 from hpcbal.checkpoint.writer import PREVIOUS, FileIdentity, write_checkpoint
-from hpcbal.errors import CheckpointError, HpcbalError
+from hpcbal.errors import HpcbalError
 from hpcbal.events.history import Position
 from hpcbal.telemetry.files.atomic_file import remove_quietly
 
@@ -29,7 +29,8 @@ class WriteDone:
         last: whether it was written as the checkpoint.
         best: whether it was kept as the best weights.
         only_progress: whether it is a checkpoint without arrays, because only the best weights are kept.
-        error: None if the whole checkpoint is on disk, else the reason (OutputError or CheckpointError).
+        error: None if the whole checkpoint is on disk, else why not: OutputError, CheckpointError, or a plain
+            HpcbalError for a fault of this program.
     """
 
     name: str
@@ -95,7 +96,7 @@ class BackgroundWriter:
         job = _Submission(Path(directory), state, final, last, best)
         with self._changed:
             if self._closed:
-                raise CheckpointError(f"checkpoint of {state.name!r} was submitted to a closed writer")
+                raise HpcbalError(f"checkpoint of {state.name!r} was submitted to a closed writer")
             self._jobs = _still_needed([*self._jobs, job])
             if self._thread is None:
                 self._thread = threading.Thread(target=self._run, name="checkpoint-writer", daemon=True)
@@ -166,7 +167,7 @@ class BackgroundWriter:
         except HpcbalError as problem:
             error = problem
         except Exception as problem:  # report a bug as a failed write; do not end the thread
-            error = CheckpointError(f"could not write the checkpoint of {state.name!r}: {problem!r}")
+            error = HpcbalError(f"could not write the checkpoint of {state.name!r}: {problem!r}")
             error.__cause__ = problem
         seconds = time.perf_counter() - started
         only_progress = bool(state.meta.get(ONLY_BEST))

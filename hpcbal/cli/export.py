@@ -55,16 +55,7 @@ def add_parser(verbs: Subparsers) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Export, and say what was written; a checkpoint that cannot be used is wrong input."""
-    from hpcbal.errors import CheckpointError, InputError
-
-    try:
-        return _export(args)
-    except CheckpointError as error:
-        raise InputError(str(error)) from error
-
-
-def _export(args: argparse.Namespace) -> int:
+    """Export, and say what was written."""
     # Before any import of TensorFlow, also by the user's modules.
     os.environ["CUDA_VISIBLE_DEVICES"] = "-1"  # a GPU of this node may be in use, and is not needed here
     os.environ.update(env.tensorflow_settings())

@@ -229,7 +229,7 @@ def raising(error: BaseException, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize(
     ("error", "code"),
-    [(InputError("no good"), 2), (CheckpointError("no good"), 1), (HpcbalError("no good"), 1)],
+    [(InputError("no good"), 2), (CheckpointError("no good"), 2), (HpcbalError("no good"), 1)],
 )
 def test_an_error_is_a_sentence_and_an_exit_code(
     error: HpcbalError, code: int, config: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
