@@ -41,12 +41,17 @@ import numpy as np
 from support.provenance import provenance
 from support.starting import train
 
-from hpcbal.control import AUTO, DnnSpec, ResumeState, ScheduleSettings, StopRule, candidates
-from hpcbal.control.schedules import PAPER_ALPHA, PAPER_DELTA
-from hpcbal.events.ensemble import Schedule, StartGroup, StartRound
-from hpcbal.policies import Delta, RateTable
-from hpcbal.simulator import ASSUMED_COSTS, Outset, PassModel, cluster_of, predict_schedules, simulate
-from hpcbal.telemetry.ledger import Entry
+from hpcbal.control.paradigms import AUTO
+from hpcbal.control.progress import ResumeState, ScheduleSettings
+from hpcbal.control.schedules import PAPER_ALPHA, PAPER_DELTA, candidates
+from hpcbal.events.ensemble import Delta, Schedule, StartGroup, StartRound
+from hpcbal.events.members import DnnSpec, StopRule
+from hpcbal.policies.rates import RateTable
+from hpcbal.simulator.choosing import ASSUMED_COSTS, Outset, predict_schedules
+from hpcbal.simulator.pass_model import PassModel
+from hpcbal.simulator.run import simulate
+from hpcbal.simulator.scenario import cluster_of
+from hpcbal.telemetry.ledger.codec import Entry
 
 NUM_ENSEMBLES, NUM_EMULATED, NUM_DECISIONS = 40, 4, 3
 BEST_ALLOWED, INDEPENDENT_ALLOWED, DECIDE_ALLOWED_S = 1.10, 1.0, 1.0

@@ -30,8 +30,9 @@ from support.starting import train
 from hpcbal.config import load_ensemble
 from hpcbal.events.ensemble import EpochDone
 from hpcbal.planning.scenario import scenario_of_config
-from hpcbal.simulator import cluster_of, simulate
-from hpcbal.telemetry.ledger import lines_of
+from hpcbal.simulator.run import simulate
+from hpcbal.simulator.scenario import cluster_of
+from hpcbal.telemetry.ledger.file import lines_of
 
 ERROR_ALLOWED = 0.05
 POLICIES = ("even", "fixed", "fitted", "lb-bsp-gpu", "lb-bsp-cpu")

@@ -24,7 +24,7 @@ from pathlib import Path
 
 from support.provenance import provenance
 
-from hpcbal.simulator import load_preset
+from hpcbal.simulator.preset import load_preset
 
 PRESET = "fleet-summitdev"
 INSIDE = (0.97, 0.98, 0.985, 0.99, 0.995, 1.0)

@@ -32,8 +32,10 @@ from support.provenance import provenance
 
 from hpcbal.config import EnsembleConfig, load_ensemble, load_object
 from hpcbal.events.ensemble import CheckpointWritten, GroupLeft, StartRound
-from hpcbal.telemetry import RunDirectory, read_ledger
-from hpcbal.telemetry.ledger import BestKeptLine, Entry, lines_of
+from hpcbal.telemetry.files.run_directory import RunDirectory
+from hpcbal.telemetry.ledger.codec import Entry
+from hpcbal.telemetry.ledger.dnn_lines import BestKeptLine
+from hpcbal.telemetry.ledger.file import lines_of, read_ledger
 
 ROOT = Path(__file__).resolve().parents[1]
 

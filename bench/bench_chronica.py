@@ -26,15 +26,9 @@ from support.provenance import provenance
 from workloads.unequal import METHODS, Pass, Trial, Workers, lower_bound_s
 
 from hpcbal.policies.folds import sample_order
-from hpcbal.policies.samples import (
-    EpochQueues,
-    Indicators,
-    StepCost,
-    deal_by_weight,
-    order_in_windows,
-    shuffle,
-)
-from hpcbal.policies.samples.chronica import MEAN_SIZE, generated_sizes
+from hpcbal.policies.samples.chronica import MEAN_SIZE, EpochQueues, Indicators, generated_sizes, shuffle
+from hpcbal.policies.samples.task import StepCost
+from hpcbal.policies.samples.within_batch import deal_by_weight, order_in_windows
 
 DIFS = (0.0, 4.0, 8.0, 16.0, 32.0, 64.0)
 CLUSTERS = {"": [1.0] * 8, "hetero_": [1.0] * 4 + [0.5] * 4}

@@ -51,16 +51,20 @@ from workloads.committee import ALL_ITEMS, MAX_EPOCHS, NUM_SEEN, SETS, has_data,
 from hpcbal.cluster.layout import Cluster, Node
 from hpcbal.config import EnsembleConfig, load_config
 from hpcbal.config.scheduling import settings_of, specs_of
-from hpcbal.control import DnnSpec, Ensemble, ScheduleSettings, StopRule
+from hpcbal.control.ensemble import Ensemble
+from hpcbal.control.progress import ScheduleSettings
 from hpcbal.data.datasets.small_sets import DEBIAN_PATH
-from hpcbal.ensembling import WatchedItems, decoded, encoded, greedy_selection, log_loss_of_mean
+from hpcbal.ensembling.evidence import WatchedItems, decoded, encoded
+from hpcbal.ensembling.selection import greedy_selection, log_loss_of_mean
 from hpcbal.errors import ExitCode
 from hpcbal.events.ensemble import EpochDone, Event, LeaveRound, Started
-from hpcbal.policies import RateTable
+from hpcbal.events.members import DnnSpec, StopRule
 from hpcbal.policies.pruning import Asha, Committee, PruneRule
-from hpcbal.simulator import simulate
+from hpcbal.policies.rates import RateTable
 from hpcbal.simulator.pass_model import PassModel
-from hpcbal.telemetry.ledger import Entry, RunStartedLine
+from hpcbal.simulator.run import simulate
+from hpcbal.telemetry.ledger.codec import Entry
+from hpcbal.telemetry.ledger.run import RunStartedLine
 
 NUM_SLOTS = 4
 NEAR = 1.01

@@ -23,7 +23,7 @@ from support.starting import train
 
 from hpcbal.paramserver.api import Table
 from hpcbal.simulator.paramserver import Delays, ServingJob, ServingMachine, simulate_roles
-from hpcbal.telemetry.ledger import JobEpochLine
+from hpcbal.telemetry.ledger.job_lines import JobEpochLine
 
 ERROR_ALLOWED = 0.05
 ROWS, COLUMNS = 240, 1000

@@ -46,10 +46,15 @@ import bench_fleet_real
 import numpy as np
 from support.provenance import provenance
 
-from hpcbal.control import DnnSpec, ScheduleSettings, StopRule
+from hpcbal.control.progress import ScheduleSettings
 from hpcbal.events.ensemble import Schedule
-from hpcbal.policies import RateTable
-from hpcbal.simulator import ASSUMED_COSTS, PassModel, cluster_of, load_preset, simulate
+from hpcbal.events.members import DnnSpec, StopRule
+from hpcbal.policies.rates import RateTable
+from hpcbal.simulator.choosing import ASSUMED_COSTS
+from hpcbal.simulator.pass_model import PassModel
+from hpcbal.simulator.preset import load_preset
+from hpcbal.simulator.run import simulate
+from hpcbal.simulator.scenario import cluster_of
 
 PRESET = "fleet-summitdev"
 RIVALS = ("independent", "local", "global", "elastic")

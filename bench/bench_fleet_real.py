@@ -29,9 +29,15 @@ from support.provenance import provenance
 from support.starting import train
 
 from hpcbal.cluster.layout import Cluster
-from hpcbal.control import PARADIGM_NAMES, ScheduleSettings
-from hpcbal.policies import Delta, RateTable
-from hpcbal.simulator import PassModel, SimulatedRun, Workload, load_preset, simulate
+from hpcbal.control.paradigms import PARADIGM_NAMES
+from hpcbal.control.progress import ScheduleSettings
+from hpcbal.events.ensemble import Delta
+from hpcbal.policies.rates import RateTable
+from hpcbal.simulator.pass_model import PassModel
+from hpcbal.simulator.preset import load_preset
+from hpcbal.simulator.record import SimulatedRun
+from hpcbal.simulator.run import simulate
+from hpcbal.simulator.scenario import Workload
 
 PRESET = "fleet-summitdev"
 NUM_NODES, SLOTS_PER_NODE = 4, 4

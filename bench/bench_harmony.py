@@ -49,8 +49,10 @@ from workloads.harmony_jobs import (
 from hpcbal.paramserver.coscheduling.fixed import Isolated, RandomGroups
 from hpcbal.paramserver.coscheduling.harmony import Harmony
 from hpcbal.paramserver.coscheduling.scheduler import GroupingPolicy
-from hpcbal.policies.grouping import JobLoad
-from hpcbal.simulator.coscheduling import NAIVE, SharingRun, SimulatedJob, Turns, simulate_sharing
+from hpcbal.policies.grouping.groups import JobLoad
+from hpcbal.simulator.coscheduling.job import NAIVE, SimulatedJob, Turns
+from hpcbal.simulator.coscheduling.record import SharingRun
+from hpcbal.simulator.coscheduling.run import simulate_sharing
 
 NAIVE_SEEDS = range(8)
 MINUTES = (2, 4, 8)

@@ -46,13 +46,14 @@ from hpcbal.config import JobsConfig, SharedJobConfig, load_config
 from hpcbal.paramserver.api import DataBlocks
 from hpcbal.paramserver.store.layout import Layout
 from hpcbal.paramserver.worker.loading import JobSetup, fill_first, first_data
-from hpcbal.policies.grouping import MemoryLimit
+from hpcbal.policies.grouping.memory import MemoryLimit
 from hpcbal.runtime.jobs.loading import Cut, LoadedJob, first_cut, load_job
 from hpcbal.runtime.jobs.needs import needs_of
 from hpcbal.runtime.simulating.predicted import DELAYS_S
 from hpcbal.runtime.simulating.shared_jobs import forecast_jobs
-from hpcbal.simulator.coscheduling import SharingDelays, SharingRun
-from hpcbal.telemetry import read_ledger
+from hpcbal.simulator.coscheduling.job import SharingDelays
+from hpcbal.simulator.coscheduling.record import SharingRun
+from hpcbal.telemetry.ledger.file import read_ledger
 
 RUNS = ("harmony", "isolated", "naive_best", "naive_worst")
 

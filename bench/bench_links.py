@@ -30,8 +30,7 @@ from pathlib import Path
 from support.provenance import provenance
 
 from hpcbal.policies.batching import split_evenly
-from hpcbal.policies.configuring import Configuration, Machine, Problem, epoch_cost
-from hpcbal.policies.configuring.cost_model import Links
+from hpcbal.policies.configuring.cost_model import Configuration, Links, Machine, Problem, epoch_cost
 
 HERE = Path(__file__).resolve().parent
 BYTES, SAMPLE_S, BATCH, SAMPLES, BLOCKS, EPOCHS = 1_524_800, 0.241e-3, 10, 3000, 60, 4

@@ -39,8 +39,7 @@ from support.starting import HERE, environment
 
 from hpcbal.config import load_ensemble
 from hpcbal.events.ensemble import EpochDone
-from hpcbal.telemetry import read_ledger
-from hpcbal.telemetry.ledger import lines_of
+from hpcbal.telemetry.ledger.file import lines_of, read_ledger
 
 STEP_NETWORKS = ("resnet-8-w8", "densenet-10-k8", "densenet-16-k12", "resnet-14-w16")
 ONE_THREAD = {"OMP_NUM_THREADS": "1", "TF_NUM_INTRAOP_THREADS": "1", "TF_NUM_INTEROP_THREADS": "1"}

@@ -37,8 +37,7 @@ from sklearn.datasets import load_digits
 from support.provenance import provenance
 
 from hpcbal.config.schema.prune import OpenSearchConfig
-from hpcbal.ensembling import greedy_selection, log_loss_of_mean
-from hpcbal.ensembling.selection import changes_by_each
+from hpcbal.ensembling.selection import changes_by_each, greedy_selection, log_loss_of_mean
 from hpcbal.searching import Result, propose
 
 NUM_DNNS, NUM_FIRST, MAX_EPOCHS, BATCH_SIZE = 27, 8, 12, 32

@@ -32,20 +32,21 @@ import numpy as np
 from support.provenance import provenance
 
 from hpcbal.cluster.layout import Cluster
-from hpcbal.control import (
-    INDEPENDENT,
-    PARADIGM_NAMES,
-    DnnSpec,
-    Ensemble,
-    ScheduleSettings,
-    StopRule,
-    paradigms,
-)
+from hpcbal.control import paradigms
+from hpcbal.control.ensemble import Ensemble
+from hpcbal.control.paradigms import INDEPENDENT, PARADIGM_NAMES
+from hpcbal.control.progress import ScheduleSettings
 from hpcbal.events.ensemble import Event, Instruction
-from hpcbal.policies import Flotilla, Placement, placement_score
-from hpcbal.policies.flotilla import Delta
+from hpcbal.events.members import DnnSpec, StopRule
+from hpcbal.policies.flotilla import Delta, Flotilla
+from hpcbal.policies.placement import Placement, placement_score
 from hpcbal.policies.rates import RateTable, profiling_counts
-from hpcbal.simulator import Costs, PassModel, cluster_of, compare, load_preset, simulate
+from hpcbal.simulator.comparison import compare
+from hpcbal.simulator.costs import Costs
+from hpcbal.simulator.pass_model import PassModel
+from hpcbal.simulator.preset import load_preset
+from hpcbal.simulator.run import simulate
+from hpcbal.simulator.scenario import cluster_of
 
 SLOTS_PER_NODE = 4  # SummitDev, [FLEET] App. B.2; 4,096 slots are then whole nodes
 DELTA = Delta(absolute=20.0)  # [FLEET] Sec. 4.3.2

@@ -29,7 +29,7 @@ from support.provenance import provenance
 from support.starting import train
 
 from hpcbal.events.ensemble import EpochDone, GroupLeft
-from hpcbal.telemetry.ledger import lines_of
+from hpcbal.telemetry.ledger.file import lines_of
 
 NUM_SLOTS = 4
 BATCH = 64

@@ -45,7 +45,7 @@ from hpcbal.config import RunConfig, load_config
 from hpcbal.planning.allocation import AllocationPrediction
 from hpcbal.planning.calibration import EarlierRun
 from hpcbal.planning.time_band import LEAST_RUNS, time_band
-from hpcbal.telemetry.ledger import RunFinishedLine, WholeRun
+from hpcbal.telemetry.ledger.run import RunFinishedLine, WholeRun
 
 SHORTEST_S, LONGEST_S = 2.0, 5.0
 JOBS_EVERY = 4

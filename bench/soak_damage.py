@@ -55,8 +55,10 @@ from hpcbal.errors import HpcbalError
 from hpcbal.runtime.handoff.finished import report_of_finished
 from hpcbal.runtime.handoff.launch_dir import RunRequest
 from hpcbal.runtime.record.final_report import write_final_report
-from hpcbal.telemetry import RunDirectory, RunLock, configure_rank_logging
+from hpcbal.telemetry.claim.run_lock import RunLock
+from hpcbal.telemetry.files.run_directory import RunDirectory
 from hpcbal.telemetry.resources.processes import identity_of
+from hpcbal.telemetry.streams.rank_log import configure_rank_logging
 
 ROLES = Path(__file__).resolve().parents[1] / "tests" / "unit" / "runtime"
 """The folder of the tests that play all roles in one process; `load_roles` borrows what plays them."""

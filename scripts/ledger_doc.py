@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from hpcbal.events.line import name_in_file
-from hpcbal.telemetry.ledger import LEDGER_SCHEMA, LINE_BY_EVENT
+from hpcbal.telemetry.ledger.codec import LEDGER_SCHEMA
+from hpcbal.telemetry.ledger.registry import LINE_BY_EVENT
 
 PATH = Path(__file__).parents[1] / "docs" / "ledger.md"
 

@@ -15,8 +15,11 @@ from numpy.typing import NDArray
 
 from hpcbal.checkpoint import read_checkpoint
 from hpcbal.events.ensemble import EpochDone
-from hpcbal.telemetry import ResultRow, read_ledger, read_results
-from hpcbal.telemetry.ledger import DnnDoneLine, Entry, RunFinishedLine, RunStartedLine
+from hpcbal.telemetry.ledger.codec import Entry
+from hpcbal.telemetry.ledger.dnn_lines import DnnDoneLine
+from hpcbal.telemetry.ledger.file import read_ledger
+from hpcbal.telemetry.ledger.run import RunFinishedLine, RunStartedLine
+from hpcbal.telemetry.views.results import ResultRow, read_results
 
 Epochs = Mapping[int, Mapping[str, float | None]]
 

@@ -7,16 +7,16 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from hpcbal.telemetry.ledger import (
-    Entry,
+from hpcbal.telemetry.ledger.codec import Entry
+from hpcbal.telemetry.ledger.job_lines import (
     JobDoneLine,
     JobEpochLine,
     JobPlacedLine,
     JobRestedLine,
     JobsGroupedLine,
     MachinesUsedLine,
-    RunStartedLine,
 )
+from hpcbal.telemetry.ledger.run import RunStartedLine
 
 LEAST_EPOCHS = 2
 """Between the first and the last epoch of each job of a group that counts."""

@@ -13,8 +13,8 @@ from typing import Any
 
 import yaml
 
-from hpcbal.telemetry import read_ledger
-from hpcbal.telemetry.ledger import Entry
+from hpcbal.telemetry.ledger.codec import Entry
+from hpcbal.telemetry.ledger.file import read_ledger
 
 HERE = Path(__file__).resolve().parents[1]
 """The folder of the benches."""

@@ -25,8 +25,8 @@ import random
 from collections.abc import Sequence
 from dataclasses import replace
 
-from hpcbal.policies.grouping import JobMemory, MemoryLimit
-from hpcbal.simulator.coscheduling import SharingDelays, SimulatedJob, SimulatedMachine
+from hpcbal.policies.grouping.memory import JobMemory, MemoryLimit
+from hpcbal.simulator.coscheduling.job import SharingDelays, SimulatedJob, SimulatedMachine
 
 GB = 1e9
 NUM_MACHINES = 100

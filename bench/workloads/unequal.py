@@ -13,14 +13,9 @@ from hpcbal.policies.batching import BatchTask, split_evenly
 from hpcbal.policies.batching.min_max import level_work, split_min_max
 from hpcbal.policies.batching.time_curves import FloatArray, IntArray, TimeCurves
 from hpcbal.policies.folds import sample_order
-from hpcbal.policies.samples import (
-    EpochQueues,
-    StepCost,
-    deal_by_weight,
-    imbalance,
-    order_in_windows,
-    shuffle,
-)
+from hpcbal.policies.samples.chronica import EpochQueues, shuffle
+from hpcbal.policies.samples.task import StepCost, imbalance
+from hpcbal.policies.samples.within_batch import deal_by_weight, order_in_windows
 
 GROUPED_BATCHES = 50
 """Batches that `grouped` sorts together, as data loaders for texts do."""

@@ -19,7 +19,7 @@ from hpcbal.data.held_out import of_same_kind
 from hpcbal.data.labels import class_names
 from hpcbal.data.source import PreprocessedSamples, open_source
 from hpcbal.data.spec import UNNAMED
-from hpcbal.ensembling import items_of, predictions_of
+from hpcbal.ensembling.answers import items_of, predictions_of
 from hpcbal.errors import InputError
 from hpcbal.runtime.evaluating.evaluator import Evaluator, FailedDnnsError
 from hpcbal.runtime.evaluating.predicting import Predictor, of_output

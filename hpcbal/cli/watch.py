@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from hpcbal.planning.calibration import EarlierRun
     from hpcbal.report import ReportData
-    from hpcbal.telemetry.ledger import RunStartedLine
+    from hpcbal.telemetry.ledger.run import RunStartedLine
 
 REFRESH_S = 2.0
 PAUSE = 50.0

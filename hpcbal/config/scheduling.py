@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from hpcbal.config.balance import balances_of
 from hpcbal.config.schema.ensemble import EnsembleConfig
-from hpcbal.control import AUTO, DnnSpec, ScheduleSettings
+from hpcbal.control.paradigms import AUTO
+from hpcbal.control.progress import ScheduleSettings
 from hpcbal.control.schedules import PAPER_DELTA
+from hpcbal.events.members import DnnSpec
 
 
 def specs_of(config: EnsembleConfig) -> tuple[DnnSpec, ...]:

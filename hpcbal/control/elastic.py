@@ -29,8 +29,9 @@ from hpcbal.events.ensemble import (
 )
 from hpcbal.events.history import Position
 from hpcbal.events.members import DnnSpec
-from hpcbal.policies import RateTable, order_alone, random_order
 from hpcbal.policies.elastic import Ladder, Lengths, Need, choose_slots, share_slots
+from hpcbal.policies.folds import order_alone, random_order
+from hpcbal.policies.rates import RateTable
 
 if TYPE_CHECKING:
     from hpcbal.control.ensemble import Ensemble

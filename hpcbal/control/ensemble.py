@@ -37,6 +37,7 @@ from hpcbal.control.stopping import on_stop_asked, stop_waiting
 from hpcbal.errors import ClusterError
 from hpcbal.events.ensemble import (
     CheckpointWritten,
+    Delta,
     DnnFailed,
     EpochDone,
     Event,
@@ -56,8 +57,9 @@ from hpcbal.events.ensemble import (
 )
 from hpcbal.events.event_log import EventLog
 from hpcbal.events.members import DnnAdded, DnnSpec, SearchEnded, StopAsked
-from hpcbal.policies import Delta, FlotillaPlanner, RateTable
 from hpcbal.policies.elastic import Ladder
+from hpcbal.policies.flotilla import FlotillaPlanner
+from hpcbal.policies.rates import RateTable
 
 
 class Ensemble:

@@ -9,17 +9,11 @@ from typing import Protocol
 from hpcbal.cluster.layout import Cluster
 from hpcbal.control.progress import ScheduleSettings
 from hpcbal.events.ensemble import ELASTIC, INDEPENDENT, WITHOUT_ROUNDS, GroupPlan
-from hpcbal.policies import (
-    Flotilla,
-    FlotillaPlanner,
-    RateTable,
-    assign_slots_roughly,
-    assign_slots_staying,
-    avoid_left_out,
-    free_where_built,
-    random_order,
-    without_left_out,
-)
+from hpcbal.policies.flotilla import Flotilla, FlotillaPlanner
+from hpcbal.policies.folds import random_order
+from hpcbal.policies.placement import assign_slots_roughly
+from hpcbal.policies.rates import RateTable
+from hpcbal.policies.staying import assign_slots_staying, avoid_left_out, free_where_built, without_left_out
 
 ROUNDING = 1e-9
 """Slack for alpha * M: the product may be slightly above the intended whole number (0.55 * 100)."""

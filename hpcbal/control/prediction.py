@@ -19,7 +19,8 @@ from hpcbal.control.states import Phase
 from hpcbal.events.ensemble import Schedule
 from hpcbal.events.history import EpochRecord
 from hpcbal.events.members import DnnSpec
-from hpcbal.policies import Flotilla, FlotillaPlanner, RateTable
+from hpcbal.policies.flotilla import Flotilla, FlotillaPlanner
+from hpcbal.policies.rates import RateTable
 
 if TYPE_CHECKING:
     from hpcbal.control.ensemble import Ensemble

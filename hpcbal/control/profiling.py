@@ -14,7 +14,9 @@ from hpcbal.cluster.layout import Cluster
 from hpcbal.control.paradigms import Choice, View
 from hpcbal.control.progress import ScheduleSettings
 from hpcbal.events.ensemble import GroupPlan
-from hpcbal.policies import Flotilla, RateTable, assign_slots, profiling_counts
+from hpcbal.policies.flotilla import Flotilla
+from hpcbal.policies.placement import assign_slots
+from hpcbal.policies.rates import RateTable, profiling_counts
 
 
 def measures_in_rounds(settings: ScheduleSettings, num_slots: int) -> bool:

@@ -9,10 +9,9 @@ from dataclasses import dataclass, field, replace
 from hpcbal.cluster.layout import Cluster
 from hpcbal.control.states import DnnState
 from hpcbal.errors import InputError
-from hpcbal.events.ensemble import RoundPlan, Schedule, ScheduleChosen
+from hpcbal.events.ensemble import Delta, RoundPlan, Schedule, ScheduleChosen
 from hpcbal.events.history import EpochRecord, Position
 from hpcbal.events.members import StopRule
-from hpcbal.policies import Delta
 from hpcbal.policies.pruning import PruneRule
 
 

@@ -10,7 +10,9 @@ from hpcbal.control.profiling import choose_unmeasured
 from hpcbal.control.progress import ScheduleSettings
 from hpcbal.events.ensemble import RoundPlan
 from hpcbal.events.history import EpochRecord, Position
-from hpcbal.policies import FlotillaPlanner, RateTable, num_preprocessors
+from hpcbal.policies.flotilla import FlotillaPlanner
+from hpcbal.policies.preprocessors import num_preprocessors
+from hpcbal.policies.rates import RateTable
 
 
 class Planner:

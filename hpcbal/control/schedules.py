@@ -9,9 +9,8 @@ from hashlib import sha256
 from hpcbal.cluster.layout import Cluster
 from hpcbal.control.paradigms import AUTO, PARADIGM_NAMES, PARADIGMS
 from hpcbal.control.progress import ScheduleSettings
-from hpcbal.events.ensemble import Schedule, ScheduleChosen, SchedulePrediction, cost_of
+from hpcbal.events.ensemble import Delta, Schedule, ScheduleChosen, SchedulePrediction, cost_of
 from hpcbal.events.members import DnnSpec
-from hpcbal.policies import Delta
 
 PAPER_DELTA = Delta(absolute=20.0)
 PAPER_ALPHA = 0.8

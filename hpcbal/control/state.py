@@ -12,7 +12,8 @@ from hpcbal.events.ensemble import Event, RoundPlan, ScheduleChosen
 from hpcbal.events.event_log import MachineError
 from hpcbal.events.history import EpochRecord, Position
 from hpcbal.events.members import DnnSpec
-from hpcbal.policies import RateTable, without_left_out
+from hpcbal.policies.rates import RateTable
+from hpcbal.policies.staying import without_left_out
 
 
 class ControlError(MachineError):

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from hpcbal.data.dataset import Dataset
 from hpcbal.errors import DataError, HpcbalError, PolicyError, UserCodeError
-from hpcbal.policies.samples import checked_sizes
+from hpcbal.policies.samples.task import checked_sizes
 from hpcbal.user_code import summary
 
 

@@ -38,7 +38,7 @@ from hpcbal.data.spec import LabelSpec, SampleSpec
 from hpcbal.data.split import drawn_ids, ids_for_test, split_ids
 from hpcbal.errors import DataError, HpcbalError, PolicyError
 from hpcbal.policies.folds import BalancedOrder, deal_folds, in_folds, sample_order
-from hpcbal.policies.samples import order_in_windows
+from hpcbal.policies.samples.within_batch import order_in_windows
 from hpcbal.processes import leave_if_forked
 from hpcbal.user_code import is_ctrl_c, summary
 

@@ -29,9 +29,9 @@ from hpcbal.export.exporting import (
     describe_weights,
     network_of,
 )
-from hpcbal.telemetry import environment_versions
 from hpcbal.telemetry.files.atomic_file import write_json_atomic
 from hpcbal.telemetry.files.run_directory import RunDirectory
+from hpcbal.telemetry.resources.processes import environment_versions
 from hpcbal.telemetry.views.evaluation import MEAN_OF_ALL, SELECTED, EvaluatedDnn, read_evaluation
 from hpcbal.training.committee import OF_LINK, Committee, Member, WrittenCommittee
 from hpcbal.training.outputs import by_name

@@ -20,9 +20,9 @@ from hpcbal.data.operations import OPERATIONS
 from hpcbal.data.spec import UNNAMED
 from hpcbal.errors import CheckpointError, InputError
 from hpcbal.export.destination import OF_TORCH, destination_of
-from hpcbal.telemetry import environment_versions
 from hpcbal.telemetry.files.atomic_file import write_json_atomic
 from hpcbal.telemetry.files.run_directory import RunDirectory
+from hpcbal.telemetry.resources.processes import environment_versions
 from hpcbal.telemetry.views.read_status import import_roots_of
 from hpcbal.training.committee import Written
 from hpcbal.training.frameworks import load_framework

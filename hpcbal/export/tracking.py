@@ -20,10 +20,10 @@ from hpcbal.config import load_config
 from hpcbal.errors import InputError, OutputError
 from hpcbal.events.history import OTHER_FIELDS
 from hpcbal.kinds import KINDS
-from hpcbal.telemetry import read_ledger
 from hpcbal.telemetry.files.atomic_file import cannot_read
 from hpcbal.telemetry.files.json_lines import unix_seconds
 from hpcbal.telemetry.files.run_directory import RunDirectory
+from hpcbal.telemetry.ledger.file import read_ledger
 from hpcbal.telemetry.streams.metrics import read_metrics
 from hpcbal.telemetry.views.kinds import jobs_of
 from hpcbal.telemetry.views.read_status import import_roots_of, read_status

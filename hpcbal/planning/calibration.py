@@ -22,7 +22,7 @@ from hpcbal.telemetry.files.run_directory import RunDirectory
 from hpcbal.telemetry.views.table import count_text
 
 if TYPE_CHECKING:
-    from hpcbal.telemetry.ledger import NodeFacts, WholeRun
+    from hpcbal.telemetry.ledger.run import NodeFacts, WholeRun
 
 FORMAT = 1
 MOST_BYTES = 1 << 20
@@ -227,7 +227,8 @@ def _run_in(ledger: Path, key: RunKey) -> tuple[float, EarlierRun | None] | None
 
     The run is None if it has another key.
     """
-    from hpcbal.telemetry.ledger import RunFinishedLine, RunStartedLine, scan_ledger
+    from hpcbal.telemetry.ledger.file import scan_ledger
+    from hpcbal.telemetry.ledger.run import RunFinishedLine, RunStartedLine
 
     entries = scan_ledger(ledger).entries
     last = entries[-1] if entries else None

@@ -13,16 +13,13 @@ from hpcbal.cluster.layout import Cluster
 from hpcbal.cluster.roles import num_ranks_needed
 from hpcbal.config import EnsembleConfig, RunConfig
 from hpcbal.config.scheduling import settings_of, specs_of
-from hpcbal.control import foreseen_flotillas
+from hpcbal.control.prediction import foreseen_flotillas
 from hpcbal.errors import InputError
 from hpcbal.events.ensemble import Schedule
 from hpcbal.planning.rates import PlanRates
-from hpcbal.policies import (
-    Flotilla,
-    Placement,
-    assign_slots,
-    num_preprocessors,
-)
+from hpcbal.policies.flotilla import Flotilla
+from hpcbal.policies.placement import Placement, assign_slots
+from hpcbal.policies.preprocessors import num_preprocessors
 
 FORMAT = 1
 

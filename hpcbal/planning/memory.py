@@ -9,7 +9,7 @@ from typing import Any
 
 from hpcbal.cluster.layout import Cluster
 from hpcbal.config import EnsembleConfig
-from hpcbal.policies import Placement
+from hpcbal.policies.placement import Placement
 
 CHECKPOINT_NAME = "checkpoint.h5"
 

@@ -9,15 +9,12 @@ from pathlib import Path
 from hpcbal.cluster.roles import LEAST_EXECUTORS
 from hpcbal.config import JobsConfig, ParamServerConfig
 from hpcbal.errors import InputError, PolicyError
-from hpcbal.policies.configuring import (
-    Machine,
-    Problem,
-    best_configuration,
-    epoch_cost,
-    measured_bandwidth,
-)
-from hpcbal.telemetry import read_ledger
-from hpcbal.telemetry.ledger import Entry, JobEpochLine, ReconfiguredLine, RolesAssignedLine, WorkerFacts
+from hpcbal.policies.configuring.cost_model import Machine, Problem, epoch_cost
+from hpcbal.policies.configuring.metrics import measured_bandwidth
+from hpcbal.policies.configuring.trigger import best_configuration
+from hpcbal.telemetry.ledger.codec import Entry
+from hpcbal.telemetry.ledger.file import read_ledger
+from hpcbal.telemetry.ledger.job_lines import JobEpochLine, ReconfiguredLine, RolesAssignedLine, WorkerFacts
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from typing import Any
 
 from hpcbal.config import EnsembleConfig
 from hpcbal.errors import InputError, PolicyError
-from hpcbal.policies import RateTable, profile_by_name, starts_by_name
+from hpcbal.policies.rates import RateTable, profile_by_name, starts_by_name
 from hpcbal.telemetry.files.atomic_file import read_text
 
 PROFILE_NAME = "profile.json"

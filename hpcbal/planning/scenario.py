@@ -10,19 +10,15 @@ from pathlib import Path
 from hpcbal.config import EnsembleConfig, add_import_roots
 from hpcbal.config.balance import balances_of
 from hpcbal.config.scheduling import settings_of, specs_of
-from hpcbal.control import DnnSpec
 from hpcbal.errors import InputError
+from hpcbal.events.members import DnnSpec
 from hpcbal.planning.cache import KeptFacts, known_hit_rate
 from hpcbal.planning.ensemble_plan import known_slots_per_node
 from hpcbal.planning.rates import PlanRates, find_rates
-from hpcbal.simulator import (
-    Balancing,
-    Costs,
-    PassModel,
-    Scenario,
-    Workload,
-    varied_rates,
-)
+from hpcbal.simulator.balancing import Balancing, varied_rates
+from hpcbal.simulator.costs import Costs
+from hpcbal.simulator.pass_model import PassModel
+from hpcbal.simulator.scenario import Scenario, Workload
 
 
 def scenario_of_config(
@@ -109,7 +105,7 @@ def balancing_of(config: EnsembleConfig) -> Balancing | None:
 
 
 def _epochs_of_results(path: Path, specs: Sequence[DnnSpec]) -> dict[str, int]:
-    from hpcbal.telemetry import read_results
+    from hpcbal.telemetry.views.results import read_results
 
     trained = {row.name: row.epochs for row in read_results(path)}
     if not trained.keys() & {spec.dnn_id for spec in specs}:
@@ -130,7 +126,8 @@ def _costs_of_run(output: Path) -> Costs | None:
     if not output.is_dir():
         return None
     from hpcbal.simulator.measured_costs import measured_costs
-    from hpcbal.telemetry import RunDirectory, read_ledger
+    from hpcbal.telemetry.files.run_directory import RunDirectory
+    from hpcbal.telemetry.ledger.file import read_ledger
 
     ledger = RunDirectory(output).ledger
     if not ledger.is_file():

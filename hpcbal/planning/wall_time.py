@@ -9,23 +9,20 @@ from typing import TYPE_CHECKING, Any
 from hpcbal.cluster.walltime import WALLTIME_MARGIN_S
 from hpcbal.config import EnsembleConfig
 from hpcbal.config.scheduling import settings_of, specs_of
-from hpcbal.control import DnnSpec, ResumeState, ScheduleSettings, candidates, choose
+from hpcbal.control.progress import ResumeState, ScheduleSettings
+from hpcbal.control.schedules import candidates, choose
 from hpcbal.events.ensemble import Schedule, ScheduleChosen, SchedulePrediction
+from hpcbal.events.members import DnnSpec
 from hpcbal.planning.rates import PlanRates
 from hpcbal.planning.scenario import PassFacts, balancing_of, known_costs, pass_model, preprocessor_ranks
 from hpcbal.policies.pruning import Asha
-from hpcbal.simulator import (
-    ASSUMED_COSTS,
-    Balancing,
-    Costs,
-    Outset,
-    PassModel,
-    SimulatedRun,
-    cluster_of,
-    lower_bound,
-    predict_schedules,
-    simulate,
-)
+from hpcbal.simulator.balancing import Balancing
+from hpcbal.simulator.choosing import ASSUMED_COSTS, Outset, predict_schedules
+from hpcbal.simulator.costs import Costs
+from hpcbal.simulator.pass_model import PassModel
+from hpcbal.simulator.record import SimulatedRun
+from hpcbal.simulator.run import lower_bound, simulate
+from hpcbal.simulator.scenario import cluster_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

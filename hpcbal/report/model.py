@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from hpcbal.kinds import DEFAULT_KIND, KINDS, Kind
-from hpcbal.telemetry.ledger import WholeRun
+from hpcbal.telemetry.ledger.run import WholeRun
 from hpcbal.telemetry.views.evaluation import Evaluation
 from hpcbal.telemetry.views.kinds import Measure, measure_in
 

@@ -48,7 +48,8 @@ from hpcbal.runtime.health.ending import JobEnder, StopFlag
 from hpcbal.runtime.health.liveness import Liveness
 from hpcbal.runtime.job import run_in_job
 from hpcbal.runtime.rank.output import kept_output
-from hpcbal.telemetry import RunDirectory, configure_rank_logging
+from hpcbal.telemetry.files.run_directory import RunDirectory
+from hpcbal.telemetry.streams.rank_log import configure_rank_logging
 from hpcbal.telemetry.views.evaluation import Evaluation
 from hpcbal.training.devices import LocalSlots
 from hpcbal.training.frameworks import NativeBackend

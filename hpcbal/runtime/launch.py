@@ -81,7 +81,7 @@ def run(request: RunRequest, argv: Sequence[str]) -> int:
         if importlib.util.find_spec("mpi4py") is None:
             raise _no_mpi("the module is not installed")
         if not request.smoke:  # whose directory gets the time of rank 0 as its name
-            from hpcbal.telemetry import make_output  # with it comes the ledger
+            from hpcbal.telemetry.claim.directory import make_output
 
             make_output(output_of(request, config).root, request.resume)
         cores = usable_cores()

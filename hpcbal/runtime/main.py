@@ -25,7 +25,8 @@ from hpcbal.runtime.kinds.kind import Opened, RankWorld
 from hpcbal.runtime.preflight import preflight
 from hpcbal.runtime.rank.context import LiveRank
 from hpcbal.runtime.rank.output import kept_output
-from hpcbal.telemetry import RunDirectory, configure_rank_logging
+from hpcbal.telemetry.files.run_directory import RunDirectory
+from hpcbal.telemetry.streams.rank_log import configure_rank_logging
 from hpcbal.telemetry.streams.slices import SliceRecorder
 from hpcbal.telemetry.views.read_status import note_death
 

@@ -9,7 +9,8 @@ import numpy as np
 import numpy.typing as npt
 
 from hpcbal.errors import PolicyError, SamplerError
-from hpcbal.policies.samples import StepCost, checked_sizes, deal_by_weight
+from hpcbal.policies.samples.task import StepCost, checked_sizes
+from hpcbal.policies.samples.within_batch import deal_by_weight
 from hpcbal.samplers.checks import number
 
 FloatArray = npt.NDArray[np.float64]

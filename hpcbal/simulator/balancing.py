@@ -12,7 +12,7 @@ import numpy as np
 from hpcbal.cluster.layout import Cluster, num_nodes_used
 from hpcbal.errors import InputError
 from hpcbal.events.ensemble import GroupPlan
-from hpcbal.policies import RateTable
+from hpcbal.policies.rates import RateTable
 
 if TYPE_CHECKING:
     from hpcbal.policies.batching import BatchingPolicy

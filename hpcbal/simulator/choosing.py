@@ -7,22 +7,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from hpcbal.cluster.layout import Cluster
-from hpcbal.control import (
-    DnnProgress,
-    DnnSpec,
-    Ensemble,
-    ResumeState,
-    ScheduleSettings,
-    StopRule,
-    choose,
-    would_do_the_same,
-)
-from hpcbal.control.schedules import LEAST_GAIN, first_to_try, next_to_try
+from hpcbal.control.ensemble import Ensemble
+from hpcbal.control.prediction import would_do_the_same
+from hpcbal.control.progress import DnnProgress, ResumeState, ScheduleSettings
+from hpcbal.control.schedules import LEAST_GAIN, choose, first_to_try, next_to_try
 from hpcbal.control.states import TERMINAL
 from hpcbal.events.ensemble import ChooseSchedule, Schedule, ScheduleChosen, SchedulePrediction
 from hpcbal.events.history import Position
+from hpcbal.events.members import DnnSpec, StopRule
 from hpcbal.garbage import without_garbage_collection
-from hpcbal.policies import RateTable
+from hpcbal.policies.rates import RateTable
 from hpcbal.simulator.balancing import GroupRates, RatePace
 from hpcbal.simulator.costs import Costs
 from hpcbal.simulator.executor import CUT, EnsembleSimulation, Remaining

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from hpcbal.control import AUTO, INDEPENDENT, PARADIGM_NAMES
+from hpcbal.control.paradigms import AUTO, INDEPENDENT, PARADIGM_NAMES
 from hpcbal.errors import InputError
 from hpcbal.simulator.record import SimulatedRun
 from hpcbal.simulator.scenario import Scenario

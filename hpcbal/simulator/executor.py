@@ -10,7 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from hpcbal.control import DnnSpec, Ensemble, skip_passes
+from hpcbal.control.ensemble import Ensemble
+from hpcbal.control.prediction import skip_passes
 from hpcbal.control.state import EnsembleState
 from hpcbal.events.ensemble import (
     CheckpointWritten,
@@ -35,7 +36,8 @@ from hpcbal.events.ensemble import (
 )
 from hpcbal.events.epoch import NOTHING_MEASURED, EpochFacts
 from hpcbal.events.history import Position
-from hpcbal.policies import RateTable
+from hpcbal.events.members import DnnSpec
+from hpcbal.policies.rates import RateTable
 from hpcbal.simulator.balancing import Pace
 from hpcbal.simulator.costs import Costs
 from hpcbal.simulator.learning_curves import Curves, EvidenceOf

@@ -11,10 +11,10 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from hpcbal.control import DnnSpec
-from hpcbal.ensembling import encoded
 from hpcbal.ensembling.answers import TINY
+from hpcbal.ensembling.evidence import encoded
 from hpcbal.errors import InputError
+from hpcbal.events.members import DnnSpec
 
 Curves: TypeAlias = Callable[[str, int], float]
 """Takes the name of a DNN and an epoch (from 1), and returns its monitored metric."""

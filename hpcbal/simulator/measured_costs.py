@@ -18,7 +18,7 @@ from hpcbal.events.ensemble import (
 )
 from hpcbal.events.line import Line
 from hpcbal.simulator.costs import Costs
-from hpcbal.telemetry.ledger import RunStartedLine
+from hpcbal.telemetry.ledger.run import RunStartedLine
 
 
 @dataclass(slots=True)

@@ -10,9 +10,11 @@ from typing import Any
 
 import numpy as np
 
-from hpcbal.control import DnnSpec, ScheduleSettings, StopRule
+from hpcbal.control.progress import ScheduleSettings
 from hpcbal.errors import InputError
-from hpcbal.policies import Delta, RateTable
+from hpcbal.events.ensemble import Delta
+from hpcbal.events.members import DnnSpec, StopRule
+from hpcbal.policies.rates import RateTable
 from hpcbal.simulator.balancing import varied_rates
 from hpcbal.simulator.costs import Costs
 from hpcbal.simulator.pass_model import PassModel

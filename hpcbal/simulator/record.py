@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from hpcbal.control import WITHOUT_ROUNDS
+from hpcbal.control.paradigms import WITHOUT_ROUNDS
 from hpcbal.events.ensemble import Event, RoundPlan
 
 FloatArray = npt.NDArray[np.float64]

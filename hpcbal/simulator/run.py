@@ -9,22 +9,15 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from hpcbal.cluster.layout import Cluster
-from hpcbal.control import (
-    AUTO,
-    DnnProgress,
-    DnnSpec,
-    DnnState,
-    Ensemble,
-    ResumeState,
-    ScheduleSettings,
-    StopRule,
-)
-from hpcbal.control.paradigms import ELASTIC
-from hpcbal.control.states import TERMINAL
+from hpcbal.control.ensemble import Ensemble
+from hpcbal.control.paradigms import AUTO, ELASTIC
+from hpcbal.control.progress import DnnProgress, ResumeState, ScheduleSettings
+from hpcbal.control.states import TERMINAL, DnnState
 from hpcbal.errors import InputError
 from hpcbal.events.ensemble import ChooseSchedule, RoundPlan, ScheduleChosen
+from hpcbal.events.members import DnnSpec, StopRule
 from hpcbal.garbage import without_garbage_collection
-from hpcbal.policies import RateTable
+from hpcbal.policies.rates import RateTable
 from hpcbal.simulator.balancing import Balancing, GroupRates, Pace, RatePace
 from hpcbal.simulator.choosing import Outset, choose_schedule
 from hpcbal.simulator.costs import Costs

@@ -6,8 +6,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from hpcbal.cluster.layout import Cluster, Node
-from hpcbal.control import AUTO, INDEPENDENT, DnnSpec, ScheduleSettings, is_random
-from hpcbal.policies import RateTable
+from hpcbal.control.paradigms import AUTO, INDEPENDENT, is_random
+from hpcbal.control.progress import ScheduleSettings
+from hpcbal.events.members import DnnSpec
+from hpcbal.policies.rates import RateTable
 from hpcbal.simulator.balancing import Balancing
 from hpcbal.simulator.choosing import MOST_DNNS
 from hpcbal.simulator.costs import Costs

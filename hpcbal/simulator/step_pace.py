@@ -6,8 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from hpcbal.control import DnnSpec
-from hpcbal.control.splitting import (
+from hpcbal.control.splitting.machine import (
     Announced,
     AskPolicy,
     Decided,
@@ -18,8 +17,9 @@ from hpcbal.control.splitting import (
     step_task,
 )
 from hpcbal.events.ensemble import GroupPlan
-from hpcbal.policies import RateTable
+from hpcbal.events.members import DnnSpec
 from hpcbal.policies.batching import BatchingPolicy, BatchTask, Observation, split_evenly
+from hpcbal.policies.rates import RateTable
 from hpcbal.simulator.balancing import Balancing, Pace
 from hpcbal.simulator.pass_model import PassModel
 

@@ -24,8 +24,9 @@ from support.starting import MPI_ENVIRONMENT
 
 from hpcbal.checkpoint import read_checkpoint
 from hpcbal.cli.main import main
-from hpcbal.policies import RateTable, profile_to_dict
-from hpcbal.telemetry import ResultRow, read_ledger, read_results
+from hpcbal.policies.rates import RateTable, profile_to_dict
+from hpcbal.telemetry.ledger.file import read_ledger
+from hpcbal.telemetry.views.results import ResultRow, read_results
 
 ROOT = Path(__file__).parents[2]
 

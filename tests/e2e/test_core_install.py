@@ -13,9 +13,9 @@ from ledger_lines import a, plan_of
 
 from hpcbal.config import load_config
 from hpcbal.events.ensemble import StartRound
-from hpcbal.policies import RateTable, profile_to_dict
-from hpcbal.telemetry import Ledger
-from hpcbal.telemetry.ledger import NodeFacts, RunFinishedLine, RunStartedLine
+from hpcbal.policies.rates import RateTable, profile_to_dict
+from hpcbal.telemetry.ledger.file import Ledger
+from hpcbal.telemetry.ledger.run import NodeFacts, RunFinishedLine, RunStartedLine
 
 pytestmark = pytest.mark.e2e
 

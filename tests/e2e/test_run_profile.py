@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from hpcbal.policies import starts_by_name
+from hpcbal.policies.rates import starts_by_name
 
 pytestmark = pytest.mark.e2e
 

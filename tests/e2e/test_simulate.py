@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from hpcbal.cli import main
-from hpcbal.telemetry import ResultRow, write_results
+from hpcbal.telemetry.views.results import ResultRow, write_results
 
 pytestmark = pytest.mark.e2e
 

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 
-from hpcbal.policies.grouping import JobGroup, JobLoad, group_iteration_s
 from hpcbal.policies.grouping.arrays import LoadArrays
+from hpcbal.policies.grouping.groups import JobGroup, JobLoad, group_iteration_s
 
 
 def best_score(loads: Sequence[JobLoad], machines: int) -> float:

@@ -11,7 +11,7 @@ from hpcbal.events.history import Position
 from hpcbal.events.line import Facts, Line
 from hpcbal.events.members import StopRule
 from hpcbal.telemetry.files.json_lines import utc_text
-from hpcbal.telemetry.ledger import Entry
+from hpcbal.telemetry.ledger.codec import Entry
 
 Value = TypeVar("Value", bound=Facts)
 

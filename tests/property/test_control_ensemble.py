@@ -12,21 +12,15 @@ from hypothesis import Phase, example, given, settings
 from hypothesis import strategies as st
 
 from hpcbal.cluster.layout import Cluster, Node
-from hpcbal.control import (
-    PARADIGM_NAMES,
-    ControlError,
-    DnnProgress,
-    DnnSpec,
-    DnnState,
-    Ensemble,
-    ResumeState,
-    ScheduleSettings,
-    StopRule,
-    replay,
-)
+from hpcbal.control.ensemble import Ensemble, replay
+from hpcbal.control.paradigms import PARADIGM_NAMES
+from hpcbal.control.progress import DnnProgress, ResumeState, ScheduleSettings
 from hpcbal.control.pruning import without
+from hpcbal.control.state import ControlError
+from hpcbal.control.states import DnnState
 from hpcbal.events.ensemble import (
     CheckpointWritten,
+    Delta,
     DnnFailed,
     EpochDone,
     Event,
@@ -49,9 +43,9 @@ from hpcbal.events.ensemble import (
     SuspendRequested,
 )
 from hpcbal.events.history import EpochRecord, Position
-from hpcbal.events.members import DnnAdded, SearchEnded, StopAsked
-from hpcbal.policies import Delta, RateTable
+from hpcbal.events.members import DnnAdded, DnnSpec, SearchEnded, StopAsked, StopRule
 from hpcbal.policies.pruning import Asha, Median
+from hpcbal.policies.rates import RateTable
 
 NUM_POSITIONS = 6
 MAX_ACTIONS = 20_000

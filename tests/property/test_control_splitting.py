@@ -9,7 +9,8 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hpcbal.control.splitting import (
+from hpcbal.control.splitting.machine import (
+    MAX_EVENTS,
     Announced,
     AskPolicy,
     Decided,
@@ -21,7 +22,6 @@ from hpcbal.control.splitting import (
     StepMeasured,
     replay,
 )
-from hpcbal.control.splitting.machine import MAX_EVENTS
 from hpcbal.policies.batching import BATCHING, BatchTask, Cadence, Decision, Observation
 from hpcbal.policies.batching.min_max import apportion
 from hpcbal.policies.batching.task import BatchState

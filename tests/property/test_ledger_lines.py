@@ -16,8 +16,8 @@ from hpcbal.events.epoch import RankFacts
 from hpcbal.events.history import Position
 from hpcbal.events.line import Line, name_in_file
 from hpcbal.events.members import StopRule
-from hpcbal.telemetry.ledger import LINE_BY_EVENT, Entry
-from hpcbal.telemetry.ledger.codec import ENVELOPE, entry_of, plain_of
+from hpcbal.telemetry.ledger.codec import ENVELOPE, Entry, entry_of, plain_of
+from hpcbal.telemetry.ledger.registry import LINE_BY_EVENT
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
 PLAIN = {

@@ -8,18 +8,17 @@ from hypothesis import strategies as st
 
 from hpcbal.errors import PolicyError
 from hpcbal.policies.batching import split_evenly
-from hpcbal.policies.configuring import (
+from hpcbal.policies.configuring.changes import (
     Add,
     BlockAssignment,
-    Configuration,
     Delete,
-    Machine,
     Move,
     Plan,
     Switch,
     plan_changes,
     renamed,
 )
+from hpcbal.policies.configuring.cost_model import Configuration, Machine
 
 NUM_DATA, NUM_PARAMETERS = 17, 9
 

@@ -11,16 +11,9 @@ from hpcbal.errors import PolicyError
 from hpcbal.policies.batching import BatchTask
 from hpcbal.policies.batching.min_max import level_work, split_min_max
 from hpcbal.policies.batching.time_curves import FloatArray, TimeCurves
-from hpcbal.policies.samples import (
-    EpochQueues,
-    Indicators,
-    SampleTask,
-    StepCost,
-    deal,
-    deal_by_weight,
-    order_in_windows,
-    shuffle,
-)
+from hpcbal.policies.samples.chronica import EpochQueues, Indicators, shuffle
+from hpcbal.policies.samples.task import SampleTask, StepCost
+from hpcbal.policies.samples.within_batch import deal, deal_by_weight, order_in_windows
 
 SIZES = st.lists(st.floats(0.01, 1e4), min_size=1, max_size=60).map(np.array)
 SLOPES = st.lists(st.floats(1e-3, 10), min_size=1, max_size=8).map(np.array)

@@ -15,7 +15,9 @@ from hpcbal.events.epoch import EpochFacts
 from hpcbal.report import render_page
 from hpcbal.report.model import USE_KINDS, ReportData, SlotSpan, SlotUse
 from hpcbal.report.reading.replay import Replay
-from hpcbal.telemetry.ledger import LINE_BY_EVENT, Entry, NodeFacts
+from hpcbal.telemetry.ledger.codec import Entry
+from hpcbal.telemetry.ledger.registry import LINE_BY_EVENT
+from hpcbal.telemetry.ledger.run import NodeFacts
 
 NUM_SLOTS = 4
 DNNS = ("a", "b", "c")

@@ -10,11 +10,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hpcbal.cluster.layout import Cluster, Node
-from hpcbal.control import PARADIGM_NAMES, DnnSpec, ScheduleSettings, StopRule, replay
-from hpcbal.control.ensemble import Ensemble
-from hpcbal.events.ensemble import EpochDone
-from hpcbal.policies import Delta, RateTable
-from hpcbal.simulator import Costs, PassModel, ReadingGroup, SimulatedRun, simulate
+from hpcbal.control.ensemble import Ensemble, replay
+from hpcbal.control.paradigms import PARADIGM_NAMES
+from hpcbal.control.progress import ScheduleSettings
+from hpcbal.events.ensemble import Delta, EpochDone
+from hpcbal.events.members import DnnSpec, StopRule
+from hpcbal.policies.rates import RateTable
+from hpcbal.simulator.costs import Costs
+from hpcbal.simulator.pass_model import PassModel, ReadingGroup
+from hpcbal.simulator.record import SimulatedRun
+from hpcbal.simulator.run import simulate
 
 MAX_EPOCHS = 6
 

@@ -21,8 +21,8 @@ from hpcbal.forecast.trace import Resource, Trace, TracedOperation
 from hpcbal.paramserver.apps import _descent
 from hpcbal.paramserver.apps.descent import Penalty, Terms, descend
 from hpcbal.paramserver.apps.lda import Counts, Prior, sample
-from hpcbal.policies.samples import EpochQueues, Indicators, _drawing
-from hpcbal.policies.samples.chronica import generated_sizes
+from hpcbal.policies.samples import _drawing
+from hpcbal.policies.samples.chronica import EpochQueues, Indicators, generated_sizes
 
 # ---- CHRONICA's draws ----------------------------------------------------------------------
 

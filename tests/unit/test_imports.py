@@ -349,7 +349,8 @@ def test_starting_mpirun_imports_no_mpi_and_nothing_that_only_ranks_need() -> No
 def test_a_light_verb_imports_nothing_heavy(verb: str, tmp_path: Path) -> None:
     from ledger_lines import a
 
-    from hpcbal.telemetry.ledger import Ledger, NodeFacts, RunStartedLine
+    from hpcbal.telemetry.ledger.file import Ledger
+    from hpcbal.telemetry.ledger.run import NodeFacts, RunStartedLine
     from hpcbal.telemetry.views.ensemble_table import new_status
     from hpcbal.telemetry.views.status import write_status
 

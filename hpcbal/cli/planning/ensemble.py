@@ -12,7 +12,7 @@ from hpcbal.config import EnsembleConfig
 from hpcbal.config.checks.warnings import batches_above, check_parts, check_shares, over_limit, told_limit
 from hpcbal.config.scheduling import may_limit_to_one_slot, specs_of
 from hpcbal.config.submission import with_expected
-from hpcbal.control import PARADIGMS
+from hpcbal.control.paradigms import PARADIGMS
 from hpcbal.errors import InputError
 from hpcbal.planning.allocation import AllocationPrediction, PredictedRun
 from hpcbal.planning.cache import planned_cache
@@ -29,7 +29,7 @@ from hpcbal.planning.wall_time import (
     prune_to_dict,
     schedule_for_plan,
 )
-from hpcbal.simulator import too_long
+from hpcbal.simulator.run import too_long
 
 
 def answer(args: argparse.Namespace, config: EnsembleConfig, warn: Callable[[str], None]) -> Answer:

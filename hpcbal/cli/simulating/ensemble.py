@@ -13,12 +13,14 @@ from hpcbal.cli.simulating.output import make_directory, write_output
 from hpcbal.cli.simulating.text import render_rows, rows_to_dict
 from hpcbal.config import EnsembleConfig
 from hpcbal.config.submission import with_expected
-from hpcbal.control import AUTO, PARADIGM_NAMES
+from hpcbal.control.paradigms import AUTO, PARADIGM_NAMES
 from hpcbal.errors import InputError
 from hpcbal.planning.scenario import scenario_of_config
 from hpcbal.processes import say
-from hpcbal.simulator import Scenario, compare, load_preset
+from hpcbal.simulator.comparison import compare
 from hpcbal.simulator.costs import COST_NAMES
+from hpcbal.simulator.preset import load_preset
+from hpcbal.simulator.scenario import Scenario
 
 
 def answer(args: argparse.Namespace, config: EnsembleConfig | None, warn: Callable[[str], None]) -> Answer:

@@ -15,7 +15,8 @@ from hpcbal.telemetry.views.table import count_text, format_table
 
 if TYPE_CHECKING:
     from hpcbal.config import JobsConfig
-    from hpcbal.simulator.coscheduling import SharingDelays, SharingRun
+    from hpcbal.simulator.coscheduling.job import SharingDelays
+    from hpcbal.simulator.coscheduling.record import SharingRun
 
 FORMAT = 1
 
@@ -68,7 +69,7 @@ def _with(config: JobsConfig, paradigm: str) -> JobsConfig:
 
 
 def _delays(given: list[tuple[str, float]]) -> SharingDelays:
-    from hpcbal.simulator.coscheduling import SharingDelays
+    from hpcbal.simulator.coscheduling.job import SharingDelays
 
     names = [field.name for field in dataclasses.fields(SharingDelays)]
     wrong = [name for name, _ in given if name not in names]

@@ -9,15 +9,16 @@ from pathlib import Path
 
 import hpcbal
 from hpcbal.cli.simulating.text import rows_to_dict
-from hpcbal.control import INDEPENDENT
+from hpcbal.control.paradigms import INDEPENDENT
 from hpcbal.report import JobReport, Overhead, ReportData, RoundReport, SlotSpan, SlotUse, write_page
 from hpcbal.report.drawing.axes import AXIS_HEIGHT, LABEL_SIZE, Scale, draw_left, number_ticks
 from hpcbal.report.drawing.names import PALETTE
 from hpcbal.report.drawing.shapes import INK, QUIET, Drawing, Sheet, can_write_png, text_width, to_png, to_svg
 from hpcbal.report.model import Preprocessing
 from hpcbal.report.reading.replay import slot_names
-from hpcbal.simulator import RoundRecord, Row, Scenario, SimulatedRun, cluster_of
-from hpcbal.simulator.record import PROFILE, SAVE, START, TRAIN, WAIT
+from hpcbal.simulator.comparison import Row
+from hpcbal.simulator.record import PROFILE, SAVE, START, TRAIN, WAIT, RoundRecord, SimulatedRun
+from hpcbal.simulator.scenario import Scenario, cluster_of
 from hpcbal.telemetry.files.atomic_file import output_error, write_atomic
 
 _TOP, _HEIGHT, _LEFT, _KEY_HEIGHT = 36.0, 220.0, 64.0, 26.0

@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
-from hpcbal.simulator import Row, Scenario
+from hpcbal.simulator.comparison import Row
 from hpcbal.simulator.costs import COST_NAMES
 from hpcbal.simulator.learning_curves import LAW_OF_EVIDENCE
+from hpcbal.simulator.scenario import Scenario
 from hpcbal.telemetry.views.table import count_text, format_table
 
 FORMAT = 1

@@ -7,7 +7,8 @@ import random
 from collections.abc import Sequence
 
 from hpcbal.paramserver.coscheduling.scheduler import JobsView
-from hpcbal.policies.grouping import JobGroup, MemoryLimit
+from hpcbal.policies.grouping.groups import JobGroup
+from hpcbal.policies.grouping.memory import MemoryLimit
 
 
 class FixedGroups:

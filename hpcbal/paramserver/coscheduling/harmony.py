@@ -8,19 +8,18 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from hpcbal.paramserver.coscheduling.scheduler import JobsView
-from hpcbal.policies.grouping import (
-    JobGroup,
-    JobLoad,
-    JobMemory,
-    MemoryLimit,
+from hpcbal.policies.grouping.groups import JobGroup, JobLoad
+from hpcbal.policies.grouping.memory import JobMemory, MemoryLimit
+from hpcbal.policies.grouping.regrouping import (
+    JOB_GAIN,
+    Losses,
+    Regrouping,
     Situation,
     filled,
     regroup,
-    schedule,
     similar_jobs,
 )
-from hpcbal.policies.grouping.regrouping import JOB_GAIN, Losses, Regrouping
-from hpcbal.policies.grouping.scheduling import FitsTogether
+from hpcbal.policies.grouping.scheduling import FitsTogether, schedule
 
 MEASURE_ON = 2
 """Machines on which a job is measured at least: on a single one it has no traffic."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from hpcbal.policies.grouping import JobGroup, JobLoad, group_iteration_s
+from hpcbal.policies.grouping.groups import JobGroup, JobLoad, group_iteration_s
 
 
 @dataclass(frozen=True, slots=True)

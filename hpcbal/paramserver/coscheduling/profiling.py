@@ -15,8 +15,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from hpcbal.paramserver.master.messages import TurnDone
-from hpcbal.policies.grouping import JobLoad
-from hpcbal.policies.grouping.groups import UNKNOWN_LOADING_S
+from hpcbal.policies.grouping.groups import UNKNOWN_LOADING_S, JobLoad
 
 WINDOW = 8
 """Iterations that an average is taken of."""

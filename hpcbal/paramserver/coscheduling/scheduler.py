@@ -14,7 +14,8 @@ from dataclasses import dataclass, field, replace
 from typing import Literal, Protocol
 
 from hpcbal.paramserver.coscheduling.placing import Sharing, place, without
-from hpcbal.policies.grouping import JobGroup, JobLoad, JobMemory, MemoryLimit
+from hpcbal.policies.grouping.groups import JobGroup, JobLoad
+from hpcbal.policies.grouping.memory import JobMemory, MemoryLimit
 
 JobState = Literal["waiting", "running", "leaving", "over"]
 """State of a job that has arrived: at rest, on machines, about to rest, or done or failed."""

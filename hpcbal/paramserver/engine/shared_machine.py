@@ -29,7 +29,7 @@ from hpcbal.paramserver.spilling import LocalDisk, MachineSpill
 from hpcbal.paramserver.worker.loading import JobSetup
 from hpcbal.paramserver.worker.resources import MachineQueues, SharedResources
 from hpcbal.paramserver.worker.samples import WorkerSamples
-from hpcbal.policies.grouping import JobMemory
+from hpcbal.policies.grouping.memory import JobMemory
 
 SCHEDULER_RANK = 0
 

@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from hpcbal.paramserver.spilling.disk import LocalDisk, SpillError
-from hpcbal.policies.grouping import (
+from hpcbal.policies.grouping.memory import (
+    RESERVE,
     JobMemory,
     SpillableJob,
     SpillClimber,
@@ -19,7 +20,6 @@ from hpcbal.policies.grouping import (
     next_to_spill,
     returns,
 )
-from hpcbal.policies.grouping.memory import RESERVE
 
 log = logging.getLogger(__name__)
 

@@ -12,9 +12,8 @@ from statistics import NormalDist
 import numpy as np
 from numpy.typing import NDArray
 
-from hpcbal.ensembling import Loss, greedy_selection
 from hpcbal.ensembling.answers import TINY
-from hpcbal.ensembling.selection import MOST_ROUNDS, KnownPredictions
+from hpcbal.ensembling.selection import MOST_ROUNDS, KnownPredictions, Loss, greedy_selection
 from hpcbal.errors import InputError
 from hpcbal.policies.loss_curve import future_log_loss
 from hpcbal.policies.pruning.rules import Candidate, Ruling

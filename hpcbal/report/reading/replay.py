@@ -43,27 +43,26 @@ from hpcbal.report.model import (
     WorkReport,
 )
 from hpcbal.report.reading.replay_parts import Epoch, Hold, share_point, waits_of, works_of
-from hpcbal.telemetry.ledger import (
+from hpcbal.telemetry.ledger.account import RunAccount
+from hpcbal.telemetry.ledger.codec import Entry
+from hpcbal.telemetry.ledger.dnn_lines import (
     BadSampleLine,
     BestKeptLine,
     DnnDoneLine,
     DnnPrunedLine,
     DnnRetriedLine,
     DnnStoppedLine,
-    Entry,
+    ModelWarningLine,
+)
+from hpcbal.telemetry.ledger.job_lines import (
     JobDoneLine,
     JobEpochLine,
     JobFailedLine,
     JobSavedLine,
-    ModelWarningLine,
-    PredictionLine,
     ReconfiguredLine,
     RolesAssignedLine,
-    RunAccount,
-    RunFinishedLine,
-    RunStartedLine,
-    WholeRun,
 )
+from hpcbal.telemetry.ledger.run import PredictionLine, RunFinishedLine, RunStartedLine, WholeRun
 
 _LEAST_TRAINED_S = 1e-6
 """A time shorter than this cannot be measured, so it gives no rate."""

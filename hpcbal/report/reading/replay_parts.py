@@ -22,7 +22,7 @@ from hpcbal.report.model import (
     SpanKind,
     WorkReport,
 )
-from hpcbal.telemetry.ledger import (
+from hpcbal.telemetry.ledger.job_lines import (
     GroupMeasuredLine,
     JobDoneLine,
     JobEpochLine,
@@ -32,10 +32,9 @@ from hpcbal.telemetry.ledger import (
     MachinesBusyLine,
     MachinesUsedLine,
     ReconfiguredLine,
-    RunFinishedLine,
-    RunStartedLine,
     ThroughputForecastLine,
 )
+from hpcbal.telemetry.ledger.run import RunFinishedLine, RunStartedLine
 from hpcbal.telemetry.views.summary import group_work
 
 

@@ -20,7 +20,7 @@ from hpcbal.report.reading.replay_parts import ForecastReplay, SharingReplay
 from hpcbal.telemetry.files.atomic_file import cannot_read
 from hpcbal.telemetry.files.json_lines import unix_seconds
 from hpcbal.telemetry.files.run_directory import RunDirectory
-from hpcbal.telemetry.ledger import RunStartedLine
+from hpcbal.telemetry.ledger.run import RunStartedLine
 from hpcbal.telemetry.ledger.scan import LedgerTail
 from hpcbal.telemetry.views.evaluation import read_evaluation
 from hpcbal.telemetry.views.kinds import AnyStatus, jobs_of, measure_in

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 from hpcbal.config import DnnConfig, EnsembleConfig
 from hpcbal.config.balance import balances_of, resolve_balance
 from hpcbal.config.schema.ensemble import BalanceConfig
-from hpcbal.control.splitting import scaled_to_step, step_task
+from hpcbal.control.splitting.machine import scaled_to_step, step_task
 from hpcbal.policies.batching import BatchingPolicy, split_evenly
 from hpcbal.policies.batching.lb_bsp_cpu import LbBspCpu
 from hpcbal.policies.selection import StepShares

@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 
 from hpcbal.config.schema.ensemble import BalanceConfig
 from hpcbal.errors import PolicyError
-from hpcbal.policies.samples import SampleTooLargeError, StepCost, deal_by_weight
+from hpcbal.policies.samples.task import SampleTooLargeError, StepCost
+from hpcbal.policies.samples.within_batch import deal_by_weight
 from hpcbal.policies.selection import StepShares
 from hpcbal.training.groups import GroupFailed
 

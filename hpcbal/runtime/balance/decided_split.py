@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from hpcbal.control.splitting import (
+from hpcbal.control.splitting.machine import (
     Announced,
     Announcement,
     AskPolicy,

@@ -18,27 +18,24 @@ from numpy.typing import NDArray
 from hpcbal.config import DnnConfig
 from hpcbal.data.evaluation import SampleSet
 from hpcbal.data.spec import UNNAMED
-from hpcbal.ensembling import (
-    Combination,
+from hpcbal.ensembling.answers import (
     Kind,
-    Loss,
-    MemberTally,
-    Tally,
     agreeing_pairs,
     answers_of,
-    calibrated_tally,
-    calibration_evidence,
-    columns_of_samples,
     disagreement,
-    entropies,
-    greedy_selection,
     items_per_sample,
     items_shape,
-    log_loss_of_mean,
     pieces_of_rank,
-    prediction_columns,
+)
+from hpcbal.ensembling.calibration import calibrated_tally, calibration_evidence, entropies
+from hpcbal.ensembling.columns import columns_of_samples, prediction_columns
+from hpcbal.ensembling.members import MemberTally, Tally, tally_of
+from hpcbal.ensembling.selection import (
+    Combination,
+    Loss,
+    greedy_selection,
+    log_loss_of_mean,
     squared_error_of_mean,
-    tally_of,
 )
 from hpcbal.errors import InputError
 from hpcbal.runtime.evaluating.predicting import Predictions, Predictor, StoppedError

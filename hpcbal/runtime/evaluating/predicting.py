@@ -21,7 +21,7 @@ from hpcbal.data.evaluation import SampleSet
 from hpcbal.data.labels import class_names, in_words
 from hpcbal.data.spec import UNNAMED
 from hpcbal.dataplane.reader import Batch as SampleBatch
-from hpcbal.ensembling import Kind, has_soft_labels, items_of, labels_of, predictions_of, y_of
+from hpcbal.ensembling.answers import Kind, has_soft_labels, items_of, labels_of, predictions_of, y_of
 from hpcbal.errors import CheckpointError, InputError
 from hpcbal.runtime.group.evidence import part_of
 from hpcbal.runtime.group.replicas import ReplicaCache

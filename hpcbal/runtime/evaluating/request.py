@@ -13,9 +13,9 @@ from hpcbal.config import DnnConfig, EnsembleConfig, load_ensemble
 from hpcbal.config.schema.section import is_import_path
 from hpcbal.config.source.meant import did_you_mean
 from hpcbal.errors import HpcbalError, InputError, refusing_paths
-from hpcbal.telemetry import RunDirectory, read_status
+from hpcbal.telemetry.files.run_directory import RunDirectory
 from hpcbal.telemetry.views.kinds import jobs_of
-from hpcbal.telemetry.views.read_status import import_roots_of
+from hpcbal.telemetry.views.read_status import import_roots_of, read_status
 
 if TYPE_CHECKING:
     from hpcbal.checkpoint.weights import Which

@@ -19,7 +19,9 @@ from hpcbal.data.held_out import only_counted
 from hpcbal.data.labels import class_names
 from hpcbal.data.source import PreprocessedSamples
 from hpcbal.data.spec import UNNAMED
-from hpcbal.ensembling import ClassTally, Kind, Tally, is_at_bound
+from hpcbal.ensembling.answers import Kind
+from hpcbal.ensembling.calibration import is_at_bound
+from hpcbal.ensembling.members import ClassTally, Tally
 from hpcbal.errors import DataError, InputError, OutputError
 from hpcbal.events.history import LOSS, finite_metrics
 from hpcbal.processes import own_stream

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from hpcbal.data.spec import UNNAMED
-from hpcbal.ensembling import Evidence, WatchedItems, encoded
+from hpcbal.ensembling.evidence import Evidence, WatchedItems, encoded
 from hpcbal.errors import InputError
 from hpcbal.training.backend import Batch, Replica
 from hpcbal.training.outputs import by_name

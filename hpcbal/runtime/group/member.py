@@ -30,7 +30,7 @@ from hpcbal.runtime.group.replicas import (
 from hpcbal.runtime.rank.context import RankContext
 from hpcbal.runtime.rank.data import StreamFacts
 from hpcbal.runtime.wire.protocol import COMPILING, Noted
-from hpcbal.telemetry.ledger import InitialWeightsLine, ModelWarningLine
+from hpcbal.telemetry.ledger.dnn_lines import InitialWeightsLine, ModelWarningLine
 from hpcbal.training.backend import Backend, GradientCollective, Replica
 from hpcbal.training.groups import USER_ERRORS, GroupFailed, agree, as_exception, detail_of, share_state
 

@@ -20,7 +20,7 @@ from hpcbal.runtime.group.callbacks import check_callbacks
 from hpcbal.runtime.rank.context import RankContext
 from hpcbal.runtime.rank.data import StreamFacts
 from hpcbal.runtime.wire.protocol import COMPILING
-from hpcbal.telemetry import RunDirectory
+from hpcbal.telemetry.files.run_directory import RunDirectory
 from hpcbal.training.backend import Backend, Replica
 from hpcbal.training.frameworks import import_framework
 from hpcbal.training.initial_weights import (

@@ -16,7 +16,8 @@ from hpcbal.events.epoch import EpochFacts
 from hpcbal.events.history import EpochRecord, Position
 from hpcbal.runtime.group.member import GroupMember
 from hpcbal.runtime.wire.protocol import WRITING, Noted
-from hpcbal.telemetry.ledger import BestKeptLine, plain_facts
+from hpcbal.telemetry.ledger.codec import plain_facts
+from hpcbal.telemetry.ledger.dnn_lines import BestKeptLine
 from hpcbal.telemetry.streams.slices import CHECKPOINT
 from hpcbal.training.backend import Replica
 

@@ -7,14 +7,11 @@ from hpcbal.errors import LAST_OUTCOMES, ExitCode, HpcbalError, code_of_end
 from hpcbal.kinds import KINDS, Kind
 from hpcbal.processes import say
 from hpcbal.runtime.handoff.launch_dir import RunRequest, output_of
-from hpcbal.telemetry import (
-    RunDirectory,
-    clear_dead_lock,
-    is_same_config,
-    read_results,
-    render_results,
-)
+from hpcbal.telemetry.claim.run_lock import clear_dead_lock
+from hpcbal.telemetry.claim.same_config import is_same_config
 from hpcbal.telemetry.files.atomic_file import read_text
+from hpcbal.telemetry.files.run_directory import RunDirectory
+from hpcbal.telemetry.views.results import read_results, render_results
 
 
 def report_of_finished(request: RunRequest, config: RunConfig) -> tuple[str, int] | None:
@@ -62,7 +59,8 @@ def _code_of_end(run: RunDirectory, config: RunConfig) -> int | None:
     try:
         if not is_same_config(read_text(run.config), resolved_yaml(config)):
             return None
-        from hpcbal.telemetry.ledger import RunFinishedLine, scan_ledger  # a first start has no ledger
+        from hpcbal.telemetry.ledger.file import scan_ledger
+        from hpcbal.telemetry.ledger.run import RunFinishedLine
 
         scan = scan_ledger(run.ledger)
         last = scan.entries[-1].line

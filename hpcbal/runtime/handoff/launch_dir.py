@@ -27,8 +27,8 @@ from hpcbal.errors import OutputError
 from hpcbal.kinds import KINDS
 from hpcbal.processes import say
 from hpcbal.runtime.handoff.start_file import NAME, StartFile, facts_in
-from hpcbal.telemetry import RunDirectory
 from hpcbal.telemetry.files.atomic_file import inodes, output_error
+from hpcbal.telemetry.files.run_directory import RunDirectory
 
 SMOKE_STEPS = 20
 """Steps of the largest batch size in a trial, training and validation together."""

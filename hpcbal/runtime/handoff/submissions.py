@@ -19,7 +19,6 @@ from pathlib import Path
 from hpcbal.config.listed import Listed
 from hpcbal.config.submission import C, Submission, listed_of, read_submission, with_items
 from hpcbal.errors import ConfigError, OutputError
-from hpcbal.telemetry import RunDirectory
 from hpcbal.telemetry.files.atomic_file import (
     cannot_read,
     output_error,
@@ -28,6 +27,7 @@ from hpcbal.telemetry.files.atomic_file import (
     sync_directory,
     write_atomic,
 )
+from hpcbal.telemetry.files.run_directory import RunDirectory
 
 
 def write_submission(run: RunDirectory, text: str, number: int) -> bool:

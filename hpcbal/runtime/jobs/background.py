@@ -14,7 +14,7 @@ from typing import Generic, TypeVar
 
 from hpcbal.paramserver.coscheduling.scheduler import Event, Instruction, JobScheduler
 from hpcbal.paramserver.engine.rank_resources import in_thread
-from hpcbal.policies.grouping import JobLoad
+from hpcbal.policies.grouping.groups import JobLoad
 
 T = TypeVar("T")
 

@@ -22,7 +22,8 @@ from hpcbal.paramserver.coscheduling.synchroniser import Grant, NetworkSynchroni
 from hpcbal.paramserver.master import messages
 from hpcbal.paramserver.master.events import End, Instruction, StopRequested
 from hpcbal.paramserver.store.layout import dealt_out, dealt_out_by_table
-from hpcbal.policies.grouping import JobLoad, JobMemory
+from hpcbal.policies.grouping.groups import JobLoad
+from hpcbal.policies.grouping.memory import JobMemory
 from hpcbal.runtime.handoff.submissions import (
     SubmissionWatch,
     append_import_roots,
@@ -36,8 +37,8 @@ from hpcbal.runtime.jobs.master import JobPlacement, Master
 from hpcbal.runtime.jobs.messages import MachineLoad
 from hpcbal.runtime.jobs.needs import Needs, needs_of
 from hpcbal.runtime.jobs.record import Record, Shown
-from hpcbal.telemetry import RunDirectory
-from hpcbal.telemetry.ledger import (
+from hpcbal.telemetry.files.run_directory import RunDirectory
+from hpcbal.telemetry.ledger.job_lines import (
     GroupMeasuredLine,
     JobPlacedLine,
     JobRestedLine,

@@ -11,7 +11,8 @@ from hpcbal.paramserver.coscheduling.harmony import Harmony
 from hpcbal.paramserver.coscheduling.placing import Sharing
 from hpcbal.paramserver.coscheduling.profiling import measured_iteration_s
 from hpcbal.paramserver.coscheduling.scheduler import GroupingPolicy
-from hpcbal.policies.grouping import JobGroup, JobLoad, JobMemory, MemoryLimit
+from hpcbal.policies.grouping.groups import JobGroup, JobLoad
+from hpcbal.policies.grouping.memory import JobMemory, MemoryLimit
 from hpcbal.runtime.jobs.job import Start
 from hpcbal.telemetry.views.table import count_text
 

@@ -17,13 +17,13 @@ from hpcbal.paramserver.master.events import End
 from hpcbal.paramserver.master.job import JobMachine, JobSpec
 from hpcbal.paramserver.master.messages import TurnDone
 from hpcbal.paramserver.master.stopping import JobStop
-from hpcbal.policies.grouping import JobLoad
+from hpcbal.policies.grouping.groups import JobLoad
 from hpcbal.runtime.health.silence import stop_limit_s
 from hpcbal.runtime.jobs.checkpoint import SavedJob
 from hpcbal.runtime.jobs.loading import Cut, JobConfig, LoadedJob, check_saved, first_cut
 from hpcbal.runtime.jobs.messages import SpilledJob
 from hpcbal.runtime.jobs.needs import Needs
-from hpcbal.telemetry import RunDirectory
+from hpcbal.telemetry.files.run_directory import RunDirectory
 
 
 @dataclass(eq=False, slots=True)

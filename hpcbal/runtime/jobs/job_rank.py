@@ -20,7 +20,7 @@ from hpcbal.runtime.jobs.checkpoint import JOBS_FOLDER, CheckpointFiles
 from hpcbal.runtime.jobs.loading import LoadedJob
 from hpcbal.runtime.jobs.messages import EndRun, Forget, ForJob, HostJob, Left
 from hpcbal.runtime.rank.context import LiveRank
-from hpcbal.telemetry import RunDirectory
+from hpcbal.telemetry.files.run_directory import RunDirectory
 from hpcbal.telemetry.streams.slices import COMPUTE, PULL, SERVE, SHOWN_WAIT_S, BusyTrace, SliceRecorder
 
 IN_TOUCH_INTERVAL_S = 0.2

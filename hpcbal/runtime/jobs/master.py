@@ -32,7 +32,7 @@ from hpcbal.paramserver.master.events import (
     StopRequested,
     WriteManifest,
 )
-from hpcbal.policies.grouping import JobMemory
+from hpcbal.policies.grouping.memory import JobMemory
 from hpcbal.runtime.handoff.launch_dir import RunRequest
 from hpcbal.runtime.handoff.start_file import StarterWatch, StartFile
 from hpcbal.runtime.health.silence import HeldUpError
@@ -43,7 +43,7 @@ from hpcbal.runtime.jobs.messages import EndRun, Forget, ForJob, HostJob, Left
 from hpcbal.runtime.jobs.record import JobsProgress
 from hpcbal.runtime.rank.context import LiveRank
 from hpcbal.runtime.wire import protocol
-from hpcbal.telemetry import RunDirectory
+from hpcbal.telemetry.files.run_directory import RunDirectory
 from hpcbal.telemetry.ledger.run import Outcome
 
 log = logging.getLogger(__name__)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from hpcbal.comm.channel import Message
-from hpcbal.policies.grouping import JobMemory
+from hpcbal.policies.grouping.memory import JobMemory
 from hpcbal.runtime.jobs.checkpoint import SavedJob
 from hpcbal.runtime.jobs.loading import Cut, JobConfig
 

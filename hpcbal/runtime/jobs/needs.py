@@ -22,7 +22,7 @@ from hpcbal.paramserver.api import (
     rng_of_state,
 )
 from hpcbal.paramserver.worker.several_blocks import ID_BYTES
-from hpcbal.policies.grouping import JobMemory
+from hpcbal.policies.grouping.memory import JobMemory
 from hpcbal.runtime.jobs.loading import Cut, LoadedJob
 
 MOST_SAMPLED = 256

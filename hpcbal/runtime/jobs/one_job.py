@@ -23,7 +23,7 @@ from hpcbal.runtime.jobs.job import Job, Owners, Start
 from hpcbal.runtime.jobs.master import JobPlacement, Master
 from hpcbal.runtime.jobs.record import Record, Shown
 from hpcbal.runtime.jobs.tuning import Tuner, tuner_of
-from hpcbal.telemetry.ledger import (
+from hpcbal.telemetry.ledger.job_lines import (
     ExecutorsChangedLine,
     ReconfiguredLine,
     RolesAssignedLine,

@@ -13,9 +13,12 @@ from hpcbal.runtime.handoff.launch_dir import RunRequest, output_of
 from hpcbal.runtime.handoff.submissions import submissions_of
 from hpcbal.runtime.jobs.checkpoint import JOBS_FOLDER, read_saved
 from hpcbal.runtime.jobs.job import Job, jobs_of, stop_rule
-from hpcbal.telemetry import Claim, Ledger, RunDirectory, RunLock, claim_output
-from hpcbal.telemetry.ledger import (
-    Entry,
+from hpcbal.telemetry.claim.directory import Claim, claim_output
+from hpcbal.telemetry.claim.run_lock import RunLock
+from hpcbal.telemetry.files.run_directory import RunDirectory
+from hpcbal.telemetry.ledger.codec import Entry
+from hpcbal.telemetry.ledger.file import Ledger, scan_ledger
+from hpcbal.telemetry.ledger.job_lines import (
     JobDoneLine,
     JobFailedLine,
     JobPlacedLine,
@@ -23,9 +26,8 @@ from hpcbal.telemetry.ledger import (
     JobStays,
     JobSubmittedLine,
     RolesAssignedLine,
-    RunStartedLine,
-    scan_ledger,
 )
+from hpcbal.telemetry.ledger.run import RunStartedLine
 
 
 class FailedJobError(OutputError):

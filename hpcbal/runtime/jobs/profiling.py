@@ -25,8 +25,10 @@ from hpcbal.runtime.jobs.loading import LoadedJob, first_cut
 from hpcbal.runtime.jobs.master import JobPlacement, Master
 from hpcbal.runtime.jobs.record import JobsProgress
 from hpcbal.runtime.rank.context import LiveRank
-from hpcbal.telemetry import RunDirectory, RunLock, claim_output
+from hpcbal.telemetry.claim.directory import claim_output
+from hpcbal.telemetry.claim.run_lock import RunLock
 from hpcbal.telemetry.files.atomic_file import write_atomic
+from hpcbal.telemetry.files.run_directory import RunDirectory
 from hpcbal.telemetry.ledger.run import Outcome
 
 log = logging.getLogger(__name__)

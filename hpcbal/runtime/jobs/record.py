@@ -26,24 +26,22 @@ from hpcbal.runtime.record.remembered import (
 )
 from hpcbal.runtime.record.run_ledger import RunTimeline
 from hpcbal.safe_text import printable
-from hpcbal.telemetry import MetricsWriter, ResultRow, render_results, write_results, write_status
 from hpcbal.telemetry.files.json_lines import duration_text
-from hpcbal.telemetry.ledger import (
+from hpcbal.telemetry.ledger.job_lines import (
     JobDoneLine,
     JobEpochLine,
     JobFailedLine,
     JobSavedLine,
-    NodeFacts,
     RolesAssignedLine,
-    RunFinishedLine,
-    RunStartedLine,
     WorkerFacts,
 )
-from hpcbal.telemetry.ledger.run import Outcome
+from hpcbal.telemetry.ledger.run import NodeFacts, Outcome, RunFinishedLine, RunStartedLine
 from hpcbal.telemetry.resources.processes import environment_versions
+from hpcbal.telemetry.streams.metrics import MetricsWriter
 from hpcbal.telemetry.streams.slices import Slice
 from hpcbal.telemetry.views.paramserver_status import PsJobStatus
-from hpcbal.telemetry.views.status import end_status
+from hpcbal.telemetry.views.results import ResultRow, render_results, write_results
+from hpcbal.telemetry.views.status import end_status, write_status
 from hpcbal.telemetry.views.summary import BEST, best_of, summary_of
 from hpcbal.telemetry.views.table import key_line, number_text
 

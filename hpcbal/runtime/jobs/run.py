@@ -28,7 +28,7 @@ from hpcbal.runtime.jobs.record import Record
 from hpcbal.runtime.jobs.shared_rank import SharedRank
 from hpcbal.runtime.rank.context import LiveRank
 from hpcbal.runtime.record.final_report import write_final_report
-from hpcbal.telemetry import RunDirectory
+from hpcbal.telemetry.files.run_directory import RunDirectory
 
 TransportOf: TypeAlias = Callable[[int], MpiTransport]
 """Makes the transport of a job's start, from the start's number."""

@@ -35,7 +35,7 @@ from hpcbal.runtime.jobs.messages import (
     SpilledJob,
 )
 from hpcbal.runtime.rank.context import LiveRank
-from hpcbal.telemetry import RunDirectory
+from hpcbal.telemetry.files.run_directory import RunDirectory
 
 log = logging.getLogger(__name__)
 

@@ -18,8 +18,8 @@ from hpcbal.paramserver.store.layout import Layout
 from hpcbal.paramserver.worker.loading import VALUES, JobSetup, saved_data
 from hpcbal.runtime.jobs.checkpoint import DATA, JOBS_FOLDER, PARAMETERS, read_blocks, read_saved
 from hpcbal.runtime.jobs.loading import Cut, check_saved, load_job
-from hpcbal.telemetry import RunDirectory
 from hpcbal.telemetry.files.atomic_file import remove_quietly
+from hpcbal.telemetry.files.run_directory import RunDirectory
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,27 +13,17 @@ from hpcbal.paramserver.api import DataBlocks, held_bytes
 from hpcbal.paramserver.master.events import BlockMove, Reconfigure
 from hpcbal.paramserver.master.job import JobMachine
 from hpcbal.paramserver.master.messages import ServerReport, TurnDone
-from hpcbal.policies.configuring import (
-    BlockAssignment,
-    Configuration,
+from hpcbal.policies.configuring.changes import BlockAssignment, Move, Plan, plan_changes, renamed
+from hpcbal.policies.configuring.cost_model import Configuration, Problem, epoch_cost
+from hpcbal.policies.configuring.metrics import (
     Hindsight,
     Metrics,
-    Move,
-    MovingCost,
-    Plan,
-    Problem,
     ServerMetrics,
-    Trigger,
     TurnMetrics,
-    best_within,
-    cost_of_moving,
-    epoch_cost,
     estimate_machines,
     measured_bandwidth,
-    plan_changes,
-    renamed,
-    spread,
 )
+from hpcbal.policies.configuring.trigger import MovingCost, Trigger, best_within, cost_of_moving, spread
 from hpcbal.runtime.jobs.loading import Cut, LoadedJob
 from hpcbal.runtime.jobs.needs import sample_job
 from hpcbal.telemetry.views.table import count_text

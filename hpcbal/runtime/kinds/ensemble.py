@@ -17,7 +17,9 @@ from hpcbal.garbage import collect_as_usual
 from hpcbal.runtime.handoff.launch_dir import RunRequest, output_of, small
 from hpcbal.runtime.handoff.submissions import append_import_roots, with_submitted
 from hpcbal.runtime.kinds.kind import KindRuns, RankWorld, refusal_of_operations
-from hpcbal.telemetry import ResultRow, RunDirectory, read_status
+from hpcbal.telemetry.files.run_directory import RunDirectory
+from hpcbal.telemetry.views.read_status import read_status
+from hpcbal.telemetry.views.results import ResultRow
 
 if TYPE_CHECKING:
     from mpi4py import MPI

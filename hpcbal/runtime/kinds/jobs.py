@@ -11,7 +11,7 @@ from hpcbal.runtime.handoff.launch_dir import RunRequest, output_of
 from hpcbal.runtime.handoff.submissions import with_submitted
 from hpcbal.runtime.kinds.kind import RankWorld, refusal_of_operations
 from hpcbal.runtime.kinds.paramserver import ExecutorRuns
-from hpcbal.telemetry import RunDirectory
+from hpcbal.telemetry.files.run_directory import RunDirectory
 
 if TYPE_CHECKING:
     from hpcbal.planning.allocation import PredictedRun

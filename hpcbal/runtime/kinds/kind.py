@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
 from hpcbal.config import RunConfig
 from hpcbal.runtime.handoff.launch_dir import RunRequest
-from hpcbal.telemetry import ResultRow, RunDirectory
+from hpcbal.telemetry.files.run_directory import RunDirectory
+from hpcbal.telemetry.views.results import ResultRow
 
 if TYPE_CHECKING:  # `hpcbal run` in a plain shell asks a kind too, and must not load MPI
     from mpi4py import MPI

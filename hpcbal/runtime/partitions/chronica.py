@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hpcbal.policies.partitioning import NO_PART, Migration, Samples, after_draw, migration_to
-from hpcbal.policies.samples import EpochQueues, Indicators, shuffle
+from hpcbal.policies.samples.chronica import EpochQueues, Indicators, shuffle
 from hpcbal.policies.selection import Selection, StepShares
 from hpcbal.runtime.balance.dealing import Dealer
 from hpcbal.runtime.balance.step import Step

@@ -14,7 +14,7 @@ from hpcbal.runtime.health.ending import StopFlag
 from hpcbal.runtime.health.liveness import Liveness
 from hpcbal.runtime.health.silence import Reader, ReadWatch, StallDetector, heartbeat_interval_s, watched
 from hpcbal.runtime.wire.protocol import Heartbeat, StopRequest, TimelinePart
-from hpcbal.telemetry import RunDirectory
+from hpcbal.telemetry.files.run_directory import RunDirectory
 from hpcbal.telemetry.streams.slices import SliceRecorder
 
 

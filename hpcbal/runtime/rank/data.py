@@ -23,8 +23,8 @@ from hpcbal.dataplane.cache import SampleCache
 from hpcbal.dataplane.neighbours import CacheWithNeighbours
 from hpcbal.dataplane.ring import NodeRing
 from hpcbal.dataplane.stream import StreamSpec
-from hpcbal.ensembling import WatchedItems, items_per_sample
-from hpcbal.ensembling.evidence import OTHERWISE
+from hpcbal.ensembling.answers import items_per_sample
+from hpcbal.ensembling.evidence import OTHERWISE, WatchedItems
 from hpcbal.errors import ClusterError, InputError
 from hpcbal.events.ensemble import WITHOUT_ROUNDS
 from hpcbal.policies.folds import PassParts

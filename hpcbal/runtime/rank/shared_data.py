@@ -16,7 +16,7 @@ from hpcbal.comm.group_comm import PieceExchange
 from hpcbal.comm.mpi import MpiPieces
 from hpcbal.config import EnsembleConfig
 from hpcbal.config.schema.ensemble import AUTO
-from hpcbal.control import PARADIGMS
+from hpcbal.control.paradigms import PARADIGMS
 from hpcbal.data.augmentation import check_augmentations
 from hpcbal.data.content import shortened
 from hpcbal.data.dataset import is_encoded

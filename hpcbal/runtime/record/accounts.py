@@ -15,7 +15,7 @@ from hpcbal.events.line import Line
 from hpcbal.runtime.resuming.kept_best import SavedWeights
 from hpcbal.runtime.resuming.resume import Account
 from hpcbal.runtime.wire.protocol import PreprocessorReport
-from hpcbal.telemetry.ledger import BestKeptLine
+from hpcbal.telemetry.ledger.dnn_lines import BestKeptLine
 from hpcbal.telemetry.views.ensemble_table import WeightsStatus
 from hpcbal.telemetry.views.summary import Number
 from hpcbal.telemetry.views.table import count_text

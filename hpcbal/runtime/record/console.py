@@ -10,16 +10,16 @@ from hpcbal import env
 from hpcbal.cluster.roles import SCHEDULER_RANK, Roles
 from hpcbal.config import EnsembleConfig
 from hpcbal.config.checks.warnings import over_limit, told_limit
-from hpcbal.control import Ensemble
+from hpcbal.control.ensemble import Ensemble
 from hpcbal.errors import HpcbalError
 from hpcbal.events.ensemble import GroupPlan, StartGroup, StartRound
 from hpcbal.events.line import Line
 from hpcbal.processes import own_stream
 from hpcbal.runtime.record.accounts import Accounts, BrokenSampleLines, SavedEpochs
 from hpcbal.safe_text import printable
-from hpcbal.telemetry import ResultRow
-from hpcbal.telemetry.ledger import BadSampleLine
+from hpcbal.telemetry.ledger.dnn_lines import BadSampleLine
 from hpcbal.telemetry.views.progress import Progress
+from hpcbal.telemetry.views.results import ResultRow
 from hpcbal.telemetry.views.summary import BEST, differing_settings, main_metric_of, summary_of
 from hpcbal.telemetry.views.table import count_text, key_line
 from hpcbal.training.devices import CPU, EMULATED, is_gpu

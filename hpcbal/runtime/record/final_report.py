@@ -6,7 +6,7 @@ import logging
 import threading
 
 from hpcbal.errors import HpcbalError
-from hpcbal.telemetry import RunDirectory
+from hpcbal.telemetry.files.run_directory import RunDirectory
 
 log = logging.getLogger(__name__)
 

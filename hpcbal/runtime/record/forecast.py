@@ -10,9 +10,11 @@ from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from functools import partial
 
-from hpcbal.control import Ensemble
+from hpcbal.control.ensemble import Ensemble
 from hpcbal.dataplane.stream import StreamSpec
-from hpcbal.simulator import Costs, PassModel, RemainingRun, predict, too_long
+from hpcbal.simulator.costs import Costs
+from hpcbal.simulator.pass_model import PassModel
+from hpcbal.simulator.run import RemainingRun, predict, too_long
 from hpcbal.telemetry.files.json_lines import duration_text
 from hpcbal.telemetry.views.status import PredictionStatus
 from hpcbal.telemetry.views.table import count_text

@@ -11,7 +11,8 @@ from typing import Any, cast
 from hpcbal.checkpoint import has_trained
 from hpcbal.cluster.roles import Roles
 from hpcbal.config import EnsembleConfig, resolved_yaml
-from hpcbal.control import DnnState, Ensemble
+from hpcbal.control.ensemble import Ensemble
+from hpcbal.control.states import DnnState
 from hpcbal.errors import LAST_OUTCOMES, CheckpointError
 from hpcbal.events.ensemble import (
     ChooseSchedule,
@@ -39,26 +40,20 @@ from hpcbal.runtime.record.run_ledger import RunLedger, RunTimeline, fill_status
 from hpcbal.runtime.resuming.known_rates import KeptProfile
 from hpcbal.runtime.resuming.opening import OpenedRun
 from hpcbal.runtime.resuming.resume import Account
-from hpcbal.telemetry import (
-    MetricsWriter,
-    new_status,
-    render_results,
-    write_results,
-    write_status,
-)
 from hpcbal.telemetry.files.atomic_file import write_atomic
-from hpcbal.telemetry.ledger import (
+from hpcbal.telemetry.ledger.dnn_lines import (
     DnnDoneLine,
     DnnPrunedLine,
     DnnStoppedLine,
     InitialWeightsLine,
     ModelWarningLine,
-    PredictionLine,
-    RunFinishedLine,
 )
-from hpcbal.telemetry.ledger.run import Outcome
+from hpcbal.telemetry.ledger.run import Outcome, PredictionLine, RunFinishedLine
+from hpcbal.telemetry.streams.metrics import MetricsWriter
 from hpcbal.telemetry.streams.slices import Slice, mark
-from hpcbal.telemetry.views.status import end_status
+from hpcbal.telemetry.views.ensemble_table import new_status
+from hpcbal.telemetry.views.results import render_results, write_results
+from hpcbal.telemetry.views.status import end_status, write_status
 
 STATUS_INTERVAL_S = 2.0
 MAX_SHOWN = 8

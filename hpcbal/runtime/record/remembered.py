@@ -14,7 +14,8 @@ from hpcbal.planning.allocation import PredictedRun
 from hpcbal.planning.calibration import EarlierRun, RunKey, append_run, calibration_file, read_runs
 from hpcbal.planning.time_band import usual_startup_s
 from hpcbal.telemetry.files.json_lines import duration_text
-from hpcbal.telemetry.ledger import RunAccount, WholeRun
+from hpcbal.telemetry.ledger.account import RunAccount
+from hpcbal.telemetry.ledger.run import WholeRun
 from hpcbal.telemetry.views.table import count_text
 
 if TYPE_CHECKING:

@@ -16,9 +16,9 @@ from hpcbal.config.submission import (
     with_items,
     with_proposed,
 )
-from hpcbal.control import DnnState, Ensemble
+from hpcbal.control.ensemble import Ensemble
 from hpcbal.control.pruning import signed
-from hpcbal.control.states import Leaving
+from hpcbal.control.states import DnnState, Leaving
 from hpcbal.ensembling.selection import KnownPredictions, changes_by_each
 from hpcbal.errors import InputError
 from hpcbal.runtime.handoff.submissions import append_import_roots, next_number, write_submission

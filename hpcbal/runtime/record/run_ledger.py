@@ -8,26 +8,25 @@ from pathlib import Path
 
 from hpcbal.cluster.layout import Cluster
 from hpcbal.cluster.roles import SCHEDULER_RANK, Roles
-from hpcbal.control import Ensemble
+from hpcbal.control.ensemble import Ensemble
 from hpcbal.events.ensemble import DnnFailed, LeaveOut, StartGroup, StartRound, StopStream
 from hpcbal.events.line import Line
 from hpcbal.runtime.record.accounts import Accounts, PreprocessingStats, SavedEpochs
 from hpcbal.runtime.record.group_watch import GroupWatch
 from hpcbal.runtime.record.remembered import expected_startup_s
 from hpcbal.runtime.resuming.opening import OpenedRun
-from hpcbal.telemetry import Ledger, environment_versions
-from hpcbal.telemetry.ledger import (
+from hpcbal.telemetry.ledger.account import RunAccount
+from hpcbal.telemetry.ledger.dnn_lines import (
     BestKeptLine,
     CheckpointDamagedLine,
     DnnDoneLine,
     DnnPrunedLine,
     DnnRetriedLine,
     DnnStoppedLine,
-    NodeFacts,
-    RunAccount,
-    RunFinishedLine,
-    RunStartedLine,
 )
+from hpcbal.telemetry.ledger.file import Ledger
+from hpcbal.telemetry.ledger.run import NodeFacts, RunFinishedLine, RunStartedLine
+from hpcbal.telemetry.resources.processes import environment_versions
 from hpcbal.telemetry.streams.slices import Slice, SliceRecorder
 from hpcbal.telemetry.streams.timeline import TimelineFile
 from hpcbal.telemetry.views.ensemble_table import DnnStatus, EnsembleStatus

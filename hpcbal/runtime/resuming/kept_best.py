@@ -11,11 +11,11 @@ from hpcbal.checkpoint import TrainingState, read_best, recover_best, recover_pr
 from hpcbal.checkpoint.best import BEST, BEST_BY, ONLY_BEST
 from hpcbal.checkpoint.state import digest_of
 from hpcbal.checkpoint.writer import CURRENT
-from hpcbal.control import DnnSpec
 from hpcbal.control.progress import best, evaluate
 from hpcbal.errors import CheckpointError, InputError
-from hpcbal.telemetry import RunDirectory
-from hpcbal.telemetry.ledger import InitialWeightsLine
+from hpcbal.events.members import DnnSpec
+from hpcbal.telemetry.files.run_directory import RunDirectory
+from hpcbal.telemetry.ledger.dnn_lines import InitialWeightsLine
 
 
 def changed_files(starts: Iterable[InitialWeightsLine]) -> list[str]:

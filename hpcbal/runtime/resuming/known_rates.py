@@ -8,12 +8,18 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from hpcbal import policies
 from hpcbal.config import EnsembleConfig
 from hpcbal.errors import InputError, PolicyError
-from hpcbal.policies import RateTable, profile_to_dict, starts_from_dict
-from hpcbal.telemetry import RunDirectory, write_json_atomic
-from hpcbal.telemetry.files.atomic_file import read_text, remove_quietly
+from hpcbal.policies.rates import (
+    RateTable,
+    profile_by_name,
+    profile_from_dict,
+    profile_to_dict,
+    rate_key,
+    starts_from_dict,
+)
+from hpcbal.telemetry.files.atomic_file import read_text, remove_quietly, write_json_atomic
+from hpcbal.telemetry.files.run_directory import RunDirectory
 from hpcbal.telemetry.views.table import count_text
 
 log = logging.getLogger(__name__)
@@ -70,7 +76,7 @@ SPEED_DOES_NOT_DEPEND_ON = frozenset({"schedule", "clip_norm", "no_weight_decay"
 def rate_keys(
     config: EnsembleConfig, sample_shape: Sequence[object], num_classes: int, device: str
 ) -> dict[str, str]:
-    """The key of each DNN's rates, which contains all that they depend on (see `policies.rate_key`).
+    """The key of each DNN's rates, which contains all that they depend on (see `rate_key`).
 
     The config sets the rates of an emulated DNN by its name, so they are part of its key.
     """
@@ -82,7 +88,7 @@ def rate_keys(
 
     is_emulated = config.backend.is_emulated
     return {
-        dnn.name: policies.rate_key(
+        dnn.name: rate_key(
             model=dnn.model,
             args=dnn.args,
             optimizer=dnn.optimizer.model_dump(exclude=set(SPEED_DOES_NOT_DEPEND_ON)),
@@ -112,14 +118,12 @@ def known_rates(
     given = config.schedule.profiling.rates
     names = [dnn.name for dnn in config.dnns]
     if given is not None:
-        return _rates_from(
-            Path(given), lambda profile: policies.profile_by_name(profile, names, slots_per_node)
-        )
+        return _rates_from(Path(given), lambda profile: profile_by_name(profile, names, slots_per_node))
     table = RateTable({}, slots_per_node)
     try:
         if run.profile.exists():
             table = _rates_from(
-                run.profile, lambda profile: policies.profile_from_dict(profile, key_by_dnn, slots_per_node)
+                run.profile, lambda profile: profile_from_dict(profile, key_by_dnn, slots_per_node)
             )
     except InputError as error:
         log.warning("%s; the rates are measured again", error)

@@ -20,8 +20,10 @@ from hpcbal.runtime.handoff.end_file import note_progress
 from hpcbal.runtime.handoff.launch_dir import RunRequest, output_of
 from hpcbal.runtime.handoff.submissions import StopRequests, SubmissionWatch, submissions_by_file
 from hpcbal.runtime.resuming.resume import Earlier, read_earlier
-from hpcbal.telemetry import Claim, Ledger, RunDirectory, RunLock, claim_output
-from hpcbal.telemetry.ledger import scan_ledger
+from hpcbal.telemetry.claim.directory import Claim, claim_output
+from hpcbal.telemetry.claim.run_lock import RunLock
+from hpcbal.telemetry.files.run_directory import RunDirectory
+from hpcbal.telemetry.ledger.file import Ledger, scan_ledger
 
 log = logging.getLogger(__name__)
 

@@ -12,11 +12,10 @@ from hpcbal.checkpoint import TrainingState
 from hpcbal.checkpoint.best import CLASSES, EPOCH_FACTS
 from hpcbal.checkpoint.writer import CURRENT
 from hpcbal.cluster.layout import Cluster, Node
-from hpcbal.control import DnnProgress, DnnSpec, DnnState, ResumeState
-from hpcbal.control.progress import evaluate
+from hpcbal.control.progress import DnnProgress, ResumeState, evaluate
 from hpcbal.control.pruning import without
 from hpcbal.control.rounds import is_same, is_short, slots_of
-from hpcbal.control.states import TERMINAL
+from hpcbal.control.states import TERMINAL, DnnState
 from hpcbal.control.stopping import STOPPED_BY_USER
 from hpcbal.errors import CheckpointError, DataError
 from hpcbal.events.ensemble import (
@@ -37,9 +36,11 @@ from hpcbal.events.ensemble import (
 from hpcbal.events.epoch import NOTHING_MEASURED, EpochFacts
 from hpcbal.events.history import EpochRecord
 from hpcbal.events.line import Line
+from hpcbal.events.members import DnnSpec
 from hpcbal.runtime.resuming.kept_best import SavedWeights, changed_files, recover_dnn
-from hpcbal.telemetry import RunDirectory
-from hpcbal.telemetry.ledger import (
+from hpcbal.telemetry.files.run_directory import RunDirectory
+from hpcbal.telemetry.ledger.codec import facts_of
+from hpcbal.telemetry.ledger.dnn_lines import (
     BadSampleLine,
     BestKeptLine,
     DnnDoneLine,
@@ -47,9 +48,8 @@ from hpcbal.telemetry.ledger import (
     DnnRetriedLine,
     DnnStoppedLine,
     InitialWeightsLine,
-    RunStartedLine,
-    facts_of,
 )
+from hpcbal.telemetry.ledger.run import RunStartedLine
 
 NUM_READERS = 8
 """Number of checkpoints to check at the same time; large ones take seconds each."""

@@ -18,7 +18,7 @@ from hpcbal.cluster.walltime import WalltimeLimit
 from hpcbal.comm.backoff import Backoff
 from hpcbal.comm.channel import Message
 from hpcbal.config.scheduling import specs_of
-from hpcbal.control import Ensemble
+from hpcbal.control.ensemble import Ensemble
 from hpcbal.dataplane.stream import StreamPlan, StreamSpec
 from hpcbal.errors import LAST_OUTCOMES, HpcbalError, OutputError, code_of_end
 from hpcbal.events.ensemble import (
@@ -53,8 +53,8 @@ from hpcbal.runtime.record.forecast import Forecaster, passes_of
 from hpcbal.runtime.record.journal import Journal
 from hpcbal.runtime.record.requests import Requests
 from hpcbal.runtime.wire import protocol
-from hpcbal.simulator import ASSUMED_COSTS, Outset, choose_schedule
-from hpcbal.telemetry.ledger import BadSampleLine
+from hpcbal.simulator.choosing import ASSUMED_COSTS, Outset, choose_schedule
+from hpcbal.telemetry.ledger.dnn_lines import BadSampleLine
 
 log = logging.getLogger(__name__)
 

@@ -61,7 +61,7 @@ def predicted_jobs(config: JobsConfig, num_machines: int) -> PredictedRun:
     """
     from hpcbal.runtime.jobs.loading import load_job
     from hpcbal.runtime.simulating.shared_jobs import check_speeds, forecast_jobs
-    from hpcbal.simulator.coscheduling import SharingDelays
+    from hpcbal.simulator.coscheduling.job import SharingDelays
 
     check_speeds(config)
     loaded = {job.name: load_job(job) for job in config.jobs}

@@ -11,15 +11,9 @@ from hpcbal.runtime.jobs.groups import check_fits, policy_of
 from hpcbal.runtime.jobs.loading import LoadedJob, first_cut
 from hpcbal.runtime.jobs.needs import needs_of
 from hpcbal.runtime.simulating.sizes import serving_job
-from hpcbal.simulator.coscheduling import (
-    NAIVE,
-    SharingDelays,
-    SharingRun,
-    SimulatedJob,
-    SimulatedMachine,
-    Turns,
-    simulate_sharing,
-)
+from hpcbal.simulator.coscheduling.job import NAIVE, SharingDelays, SimulatedJob, SimulatedMachine, Turns
+from hpcbal.simulator.coscheduling.record import SharingRun
+from hpcbal.simulator.coscheduling.run import simulate_sharing
 from hpcbal.simulator.paramserver import ServingJob
 
 MOST_FRAMED = 16

@@ -11,7 +11,8 @@ from hpcbal.cluster.launch_line import crowded_hosts, slots_share_cores
 from hpcbal.config import EnsembleConfig
 from hpcbal.config.checks.warnings import batches_above, check_parts, check_shares
 from hpcbal.config.scheduling import may_limit_to_one_slot, settings_of, specs_of
-from hpcbal.control import Ensemble, ScheduleSettings
+from hpcbal.control.ensemble import Ensemble
+from hpcbal.control.progress import ScheduleSettings
 from hpcbal.control.states import TERMINAL
 from hpcbal.errors import InputError
 from hpcbal.runtime.rank.context import RankContext
@@ -24,7 +25,7 @@ from hpcbal.runtime.resuming.known_rates import known_rates, rate_keys
 from hpcbal.runtime.resuming.opening import OpenedRun, check_fingerprint
 from hpcbal.runtime.roles.scheduler import Scheduler
 from hpcbal.runtime.start.recipe import Prepared, Recipe, collective_of
-from hpcbal.telemetry import RunDirectory
+from hpcbal.telemetry.files.run_directory import RunDirectory
 from hpcbal.training.collectives import ChosenCollective
 
 log = logging.getLogger(__name__)

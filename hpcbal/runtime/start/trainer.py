@@ -36,7 +36,7 @@ from hpcbal.runtime.rank.context import RankContext
 from hpcbal.runtime.roles.mpi_wave import MpiWave
 from hpcbal.runtime.roles.trainer import Trainer
 from hpcbal.runtime.start.recipe import Prepared, Recipe, collective_of
-from hpcbal.telemetry import RunDirectory
+from hpcbal.telemetry.files.run_directory import RunDirectory
 from hpcbal.training.backend import Backend
 from hpcbal.training.collectives import check_distributed, fault_for, open_groups
 from hpcbal.training.devices import LocalSlots

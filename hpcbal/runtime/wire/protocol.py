@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from hpcbal.config import DnnConfig
     from hpcbal.dataplane.stream import StreamPlan
     from hpcbal.events.ensemble import Event, GroupPlan, RoundPlan
-    from hpcbal.telemetry.ledger import BestKeptLine, InitialWeightsLine, ModelWarningLine
+    from hpcbal.telemetry.ledger.dnn_lines import BestKeptLine, InitialWeightsLine, ModelWarningLine
     from hpcbal.telemetry.streams.slices import Slice
 
 # ---- scheduler -> trainers -------------------------------------------------------------------

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass, field
 
 from hpcbal.errors import InputError
-from hpcbal.policies.grouping import JobMemory
+from hpcbal.policies.grouping.memory import JobMemory
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from hpcbal.paramserver.coscheduling.placing import Sharing
 from hpcbal.paramserver.coscheduling.profiling import measured_iteration_s
-from hpcbal.policies.grouping import JobLoad
+from hpcbal.policies.grouping.groups import JobLoad
 from hpcbal.simulator.coscheduling.started_job import StartedJob
 
 

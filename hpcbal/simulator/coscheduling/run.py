@@ -11,7 +11,7 @@ from hpcbal.garbage import without_garbage_collection
 from hpcbal.paramserver.coscheduling import scheduler
 from hpcbal.paramserver.coscheduling.scheduler import GroupingPolicy, JobScheduler
 from hpcbal.paramserver.coscheduling.synchroniser import Grant, NetworkSynchroniser
-from hpcbal.policies.grouping import JobLoad
+from hpcbal.policies.grouping.groups import JobLoad
 from hpcbal.simulator.coscheduling.job import SharingDelays, SimulatedJob, SimulatedMachine, Turns, check
 from hpcbal.simulator.coscheduling.record import GroupRecorder, JobTimes, SharingRun
 from hpcbal.simulator.coscheduling.started_job import (

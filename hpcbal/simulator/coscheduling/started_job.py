@@ -25,7 +25,7 @@ from hpcbal.paramserver.master.stopping import JobStop
 from hpcbal.paramserver.store.layout import Ownership, dealt_out, dealt_out_by_table
 from hpcbal.paramserver.worker.resources import MachineQueues, SharedResources, Waits
 from hpcbal.paramserver.worker.samples import Cursor
-from hpcbal.policies.grouping import JobLoad
+from hpcbal.policies.grouping.groups import JobLoad
 from hpcbal.simulator.coscheduling.job import SharingDelays, SimulatedJob, SimulatedMachine, Turns
 from hpcbal.simulator.paramserver.client import VirtualClient
 from hpcbal.simulator.paramserver.clock import Clock, Cores, Delay, sleep

@@ -15,7 +15,8 @@ from hpcbal.telemetry.claim.run_lock import RunLock
 from hpcbal.telemetry.claim.same_config import check_same, damaged_config, read_removed, write_removed
 from hpcbal.telemetry.files.atomic_file import output_error, read_file, write_atomic
 from hpcbal.telemetry.files.run_directory import RunDirectory
-from hpcbal.telemetry.ledger import RolesAssignedLine, lines_of, scan_ledger
+from hpcbal.telemetry.ledger.file import lines_of, scan_ledger
+from hpcbal.telemetry.ledger.job_lines import RolesAssignedLine
 
 # Files that batch systems create in the directory before the run starts, and hpcbal's own first files.
 _HARMLESS_SUFFIXES = (".out", ".err", ".log", ".tmp", ".end", ".OU", ".ER")

@@ -38,7 +38,7 @@ from hpcbal.events.members import DnnAdded, SearchEnded, StopAsked
 from hpcbal.safe_text import printable
 from hpcbal.telemetry.files.json_lines import duration_text
 from hpcbal.telemetry.files.run_directory import RunDirectory
-from hpcbal.telemetry.ledger import DnnDoneLine, DnnPrunedLine, DnnStoppedLine, ModelWarningLine
+from hpcbal.telemetry.ledger.dnn_lines import DnnDoneLine, DnnPrunedLine, DnnStoppedLine, ModelWarningLine
 from hpcbal.telemetry.views.summary import main_metric_of, short_title
 from hpcbal.telemetry.views.table import count_text, early_text, format_table, key_line, number_text
 

@@ -25,12 +25,13 @@ from hpcbal.api.child import Child
 from hpcbal.config import load_config
 from hpcbal.config.source.given import GivenConfig
 from hpcbal.errors import OutputError
-from hpcbal.telemetry import ResultRow, RunLock, write_results, write_status
+from hpcbal.telemetry.claim.run_lock import RunLock
 from hpcbal.telemetry.files.atomic_file import to_jsonable
 from hpcbal.telemetry.resources.processes import identity_of
 from hpcbal.telemetry.views.ensemble_table import new_status
 from hpcbal.telemetry.views.evaluation import EvaluatedDnn, Evaluation, write_evaluation
-from hpcbal.telemetry.views.status import end_status
+from hpcbal.telemetry.views.results import ResultRow, write_results
+from hpcbal.telemetry.views.status import end_status, write_status
 
 VALUES: dict[str, Any] = {
     "defaults": {

@@ -6,17 +6,16 @@ import pytest
 from support.jobs_ledger import read_run
 
 from hpcbal.events.line import Line
-from hpcbal.telemetry.ledger import (
-    Entry,
+from hpcbal.telemetry.ledger.codec import Entry
+from hpcbal.telemetry.ledger.job_lines import (
     JobDoneLine,
     JobEpochLine,
     JobPlacedLine,
     JobsGroupedLine,
     MachinesUsedLine,
-    NodeFacts,
-    RunStartedLine,
     SharingFacts,
 )
+from hpcbal.telemetry.ledger.run import NodeFacts, RunStartedLine
 
 BOTH = SharingFacts(("a", "b"), (1, 2), 1.0)
 STARTED = RunStartedLine("jobs", "run", False, (NodeFacts("host", 0),), 3, "CPU", 0, "harmony", False, {})

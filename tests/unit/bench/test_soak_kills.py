@@ -18,8 +18,8 @@ from workloads.exact import exact, points
 
 import hpcbal
 from hpcbal.config import load_config
-from hpcbal.telemetry import Ledger
-from hpcbal.telemetry.ledger import RunFinishedLine
+from hpcbal.telemetry.ledger.file import Ledger
+from hpcbal.telemetry.ledger.run import RunFinishedLine
 
 KILL, TERM, INT = signal.SIGKILL, signal.SIGTERM, signal.SIGINT
 REASON = "hpcbal: the ranks have ended too; run the same command again to resume"

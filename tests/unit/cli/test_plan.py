@@ -10,10 +10,10 @@ import pytest
 from ledger_lines import a, plan_of
 
 from hpcbal.cli import main
-from hpcbal.control import PARADIGM_NAMES
+from hpcbal.control.paradigms import PARADIGM_NAMES
 from hpcbal.events.ensemble import EpochDone, StartRound
-from hpcbal.policies import RateTable, profile_to_dict
-from hpcbal.telemetry import Ledger
+from hpcbal.policies.rates import RateTable, profile_to_dict
+from hpcbal.telemetry.ledger.file import Ledger
 
 DNNS = """\
 defaults: {optimizer: {name: sgd, learning_rate: 0.1}, batch_size: 4, stop: {max_epochs: 2}}

@@ -12,7 +12,7 @@ import yaml
 from PIL import Image
 
 from hpcbal.cli import main
-from hpcbal.policies import RateTable, profile_to_dict
+from hpcbal.policies.rates import RateTable, profile_to_dict
 
 Capture = pytest.CaptureFixture[str]
 NUM_FILES = 40

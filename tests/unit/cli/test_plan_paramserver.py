@@ -16,8 +16,9 @@ from hpcbal.config import ParamServerConfig
 from hpcbal.events.line import Line
 from hpcbal.forecast.trace import Resource, Trace, TracedOperation
 from hpcbal.planning.paramserver import MeasuredEpoch, last_measured, predicted
-from hpcbal.telemetry.ledger import Entry, JobEpochLine, ReconfiguredLine, RolesAssignedLine, WorkerFacts
+from hpcbal.telemetry.ledger.codec import Entry
 from hpcbal.telemetry.ledger.file import Ledger, scan_ledger
+from hpcbal.telemetry.ledger.job_lines import JobEpochLine, ReconfiguredLine, RolesAssignedLine, WorkerFacts
 
 BANDWIDTH, SECONDS, MODEL, BATCH = 1e7, 1e-3, 400_000, 100
 """Of equal executors; bytes of the model; samples of a turn."""

@@ -11,8 +11,8 @@ from ledger_lines import a
 
 from hpcbal.cli import main
 from hpcbal.events.ensemble import DnnFailed
-from hpcbal.telemetry import Ledger
-from hpcbal.telemetry.ledger import NodeFacts, RunStartedLine
+from hpcbal.telemetry.ledger.file import Ledger
+from hpcbal.telemetry.ledger.run import NodeFacts, RunStartedLine
 
 Capture = pytest.CaptureFixture[str]
 

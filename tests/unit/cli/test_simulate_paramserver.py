@@ -13,8 +13,8 @@ import yaml
 
 from hpcbal.cli import main
 from hpcbal.events.line import Line
-from hpcbal.telemetry.ledger import JobEpochLine, RolesAssignedLine, WorkerFacts
 from hpcbal.telemetry.ledger.file import Ledger, scan_ledger
+from hpcbal.telemetry.ledger.job_lines import JobEpochLine, RolesAssignedLine, WorkerFacts
 
 Capture = pytest.CaptureFixture[str]
 

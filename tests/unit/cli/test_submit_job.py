@@ -14,7 +14,7 @@ from hpcbal.config.listed import JOBS
 from hpcbal.config.submission import submission_yaml
 from hpcbal.errors import ConfigError
 from hpcbal.runtime.handoff.submissions import SubmissionWatch, with_submitted, write_submission
-from hpcbal.telemetry import RunDirectory
+from hpcbal.telemetry.files.run_directory import RunDirectory
 from hpcbal.telemetry.views.ensemble_table import new_status
 from hpcbal.telemetry.views.paramserver_status import new_jobs_status
 from hpcbal.telemetry.views.status import end_status, write_status

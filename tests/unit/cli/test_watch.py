@@ -21,8 +21,9 @@ from hpcbal.errors import InputError
 from hpcbal.events.line import Line
 from hpcbal.report.terminal import RunView
 from hpcbal.telemetry.files.json_lines import encode_line
-from hpcbal.telemetry.ledger import JobDoneLine, JobEpochLine, NodeFacts, RunFinishedLine, RunStartedLine
 from hpcbal.telemetry.ledger.codec import plain_of, seal
+from hpcbal.telemetry.ledger.job_lines import JobDoneLine, JobEpochLine
+from hpcbal.telemetry.ledger.run import NodeFacts, RunFinishedLine, RunStartedLine
 
 Capture = pytest.CaptureFixture[str]
 STARTED = a(RunStartedLine, kind="jobs", name="birds", nodes=(NodeFacts("n", 2),))

@@ -8,10 +8,12 @@ from typing import Any
 import pytest
 
 from hpcbal.cluster.layout import Cluster, Node
-from hpcbal.control import DnnSpec, Ensemble, ResumeState, ScheduleSettings, StopRule
-from hpcbal.events.ensemble import CheckpointWritten, EpochDone, Event, GroupLeft, Instruction, Started
+from hpcbal.control.ensemble import Ensemble
+from hpcbal.control.progress import ResumeState, ScheduleSettings
+from hpcbal.events.ensemble import CheckpointWritten, Delta, EpochDone, Event, GroupLeft, Instruction, Started
 from hpcbal.events.history import Position
-from hpcbal.policies import Delta, RateTable
+from hpcbal.events.members import DnnSpec, StopRule
+from hpcbal.policies.rates import RateTable
 
 NUM_POSITIONS = 100
 

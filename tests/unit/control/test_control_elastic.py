@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from hpcbal.control import ResumeState, StopRule
+from hpcbal.control.progress import ResumeState
 from hpcbal.events.ensemble import (
     DnnFailed,
     Finish,
@@ -21,6 +21,7 @@ from hpcbal.events.ensemble import (
     SuspendRequested,
 )
 from hpcbal.events.history import Position
+from hpcbal.events.members import StopRule
 
 Drive = Callable[..., Any]
 

@@ -9,17 +9,10 @@ from typing import Any
 import pytest
 
 from hpcbal.cluster.layout import Cluster
-from hpcbal.control import (
-    ControlError,
-    DnnProgress,
-    DnnSpec,
-    DnnState,
-    Ensemble,
-    ResumeState,
-    ScheduleSettings,
-    StopRule,
-    replay,
-)
+from hpcbal.control.ensemble import Ensemble, replay
+from hpcbal.control.progress import DnnProgress, ResumeState, ScheduleSettings
+from hpcbal.control.state import ControlError
+from hpcbal.control.states import DnnState
 from hpcbal.errors import ClusterError, InputError
 from hpcbal.events.ensemble import (
     CheckpointWritten,
@@ -38,7 +31,8 @@ from hpcbal.events.ensemble import (
     SuspendRequested,
 )
 from hpcbal.events.history import EpochRecord, Position
-from hpcbal.policies import RateTable
+from hpcbal.events.members import DnnSpec, StopRule
+from hpcbal.policies.rates import RateTable
 
 Drive = Callable[..., Any]
 END = 100

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from hpcbal.control import ResumeState
+from hpcbal.control.progress import ResumeState
 from hpcbal.events.ensemble import GroupLeft, StartRound, SuspendRequested
 from hpcbal.events.history import Position
 

@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 
-from hpcbal.control import ControlError
+from hpcbal.control.state import ControlError
 from hpcbal.control.states import TERMINAL, TRANSITIONS, WITH_GROUP, DnnState
 from hpcbal.events import ensemble as messages
 from hpcbal.events.ensemble import (
+    Delta,
     EpochDone,
     Event,
     GroupPlan,
@@ -25,7 +26,6 @@ from hpcbal.events.ensemble import (
 from hpcbal.events.epoch import EpochFacts, Straggler
 from hpcbal.events.history import Position
 from hpcbal.events.members import DnnSpec, StopRule
-from hpcbal.policies import Delta
 
 PLAN = RoundPlan(3, (GroupPlan("a", (0, 1)),), 5, {"a": Position(5, 7)}, {"a": 2}, 1, {"a": 10.0}, 2, 6)
 VALUE_BY_TYPE: dict[str, Any] = {

@@ -8,7 +8,9 @@ from typing import Any
 import pytest
 
 from hpcbal.cluster.layout import Cluster
-from hpcbal.control import ControlError, Ensemble, ScheduleSettings
+from hpcbal.control.ensemble import Ensemble
+from hpcbal.control.progress import ScheduleSettings
+from hpcbal.control.state import ControlError
 from hpcbal.events.ensemble import (
     DnnFailed,
     Event,
@@ -24,7 +26,8 @@ from hpcbal.events.ensemble import (
     SuspendRequested,
 )
 from hpcbal.events.history import Position
-from hpcbal.policies import RateTable, random_order
+from hpcbal.policies.folds import random_order
+from hpcbal.policies.rates import RateTable
 
 Drive = Callable[..., Any]
 

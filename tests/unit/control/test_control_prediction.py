@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from hpcbal.control import PARADIGM_NAMES, foreseen_flotillas
+from hpcbal.control.paradigms import PARADIGM_NAMES
+from hpcbal.control.prediction import foreseen_flotillas
 from hpcbal.events.ensemble import StartGroup, StartRound
 from hpcbal.policies.pruning import Asha, PruneRule
 

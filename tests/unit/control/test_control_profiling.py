@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from hpcbal.cluster.layout import Cluster, Node
-from hpcbal.control import ControlError, DnnSpec, ScheduleSettings, StopRule
 from hpcbal.control.profiling import ProfileJob, missing_jobs, next_wave, place_wave
+from hpcbal.control.progress import ScheduleSettings
+from hpcbal.control.state import ControlError
 from hpcbal.errors import InputError
 from hpcbal.events.ensemble import (
     DnnFailed,
@@ -22,8 +23,8 @@ from hpcbal.events.ensemble import (
     StartRound,
     SuspendRequested,
 )
-from hpcbal.events.members import DnnAdded
-from hpcbal.policies import RateTable
+from hpcbal.events.members import DnnAdded, DnnSpec, StopRule
+from hpcbal.policies.rates import RateTable
 
 Drive = Callable[..., Any]
 

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from hpcbal.control import ControlError, StopRule, skip_passes
+from hpcbal.control.prediction import skip_passes
+from hpcbal.control.state import ControlError
 from hpcbal.events.ensemble import (
     DnnFailed,
     GroupLeft,
@@ -17,7 +18,7 @@ from hpcbal.events.ensemble import (
     StartGroup,
     StartRound,
 )
-from hpcbal.events.members import SearchEnded
+from hpcbal.events.members import SearchEnded, StopRule
 from hpcbal.policies.pruning import Asha, Median
 
 ASHA = Asha(reduction=2, min_epochs=1)

@@ -8,7 +8,8 @@ from typing import Any, cast
 
 import pytest
 
-from hpcbal.control import ResumeState, replay
+from hpcbal.control.ensemble import replay
+from hpcbal.control.progress import ResumeState
 from hpcbal.events.ensemble import (
     DnnFailed,
     EpochDone,

@@ -5,11 +5,13 @@ from __future__ import annotations
 import pytest
 
 from hpcbal.cluster.layout import Cluster, Node
-from hpcbal.control import ScheduleSettings, rounds
+from hpcbal.control import rounds
+from hpcbal.control.progress import ScheduleSettings
 from hpcbal.errors import InputError
-from hpcbal.events.ensemble import GroupPlan, RoundPlan
+from hpcbal.events.ensemble import Delta, GroupPlan, RoundPlan
 from hpcbal.events.history import EpochRecord, Position
-from hpcbal.policies import Delta, FlotillaPlanner, RateTable
+from hpcbal.policies.flotilla import FlotillaPlanner
+from hpcbal.policies.rates import RateTable
 
 END = 100
 PLAN = RoundPlan(3, (GroupPlan("a", (0, 3)),), 5, {"a": Position(5, 7)}, {"a": 2}, 1, {"a": 10.5}, 4, None)

@@ -8,20 +8,16 @@ from typing import Any
 
 import pytest
 
-from hpcbal.control import (
-    AUTO,
-    PARADIGM_NAMES,
-    ControlError,
-    Phase,
-    ScheduleSettings,
-    candidates,
-    choose,
-    replay,
-    skip_passes,
-)
-from hpcbal.control.schedules import first_to_try, next_to_try
+from hpcbal.control.ensemble import replay
+from hpcbal.control.paradigms import AUTO, PARADIGM_NAMES
+from hpcbal.control.prediction import skip_passes
+from hpcbal.control.progress import ScheduleSettings
+from hpcbal.control.schedules import candidates, choose, first_to_try, next_to_try
+from hpcbal.control.state import ControlError
+from hpcbal.control.states import Phase
 from hpcbal.events.ensemble import (
     ChooseSchedule,
+    Delta,
     Finish,
     Instruction,
     RateMeasured,
@@ -33,7 +29,6 @@ from hpcbal.events.ensemble import (
     StopStream,
     SuspendRequested,
 )
-from hpcbal.policies import Delta
 from hpcbal.policies.pruning import Asha
 
 Drive = Callable[..., Any]

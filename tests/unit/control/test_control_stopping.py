@@ -6,10 +6,10 @@ import math
 
 import pytest
 
-from hpcbal.control import StopRule, evaluate
-from hpcbal.control.progress import best
+from hpcbal.control.progress import best, evaluate
 from hpcbal.errors import InputError
 from hpcbal.events.history import EpochRecord
+from hpcbal.events.members import StopRule
 
 
 def history(*values: float, monitor: str = "val_accuracy") -> list[EpochRecord]:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from hpcbal.control.splitting import (
+from hpcbal.control.splitting.machine import (
     Announced,
     Announcement,
     AskPolicy,
@@ -17,6 +17,7 @@ from hpcbal.control.splitting import (
     Offer,
     PolicyFailed,
     SplitAction,
+    SplitError,
     SplitEvent,
     SplitRules,
     Splitting,
@@ -25,7 +26,6 @@ from hpcbal.control.splitting import (
     scaled_to_step,
     step_task,
 )
-from hpcbal.control.splitting.machine import SplitError
 from hpcbal.errors import PolicyError
 from hpcbal.policies.batching import BATCHING, BatchTask, Cadence, Decision, Observation
 from hpcbal.policies.batching.task import BatchState

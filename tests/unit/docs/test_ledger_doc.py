@@ -7,7 +7,7 @@ from ledger_doc import PATH, meanings_of, render, type_text
 
 from hpcbal.events.ensemble import EpochDone
 from hpcbal.events.line import Line
-from hpcbal.telemetry.ledger import LINE_BY_EVENT
+from hpcbal.telemetry.ledger.registry import LINE_BY_EVENT
 
 
 def test_the_document_is_up_to_date() -> None:

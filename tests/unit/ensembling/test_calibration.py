@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import minimize_scalar
 
-from hpcbal.ensembling import (
+from hpcbal.ensembling.calibration import (
     COVERAGE,
     TemperatureTally,
     calibrated_tally,

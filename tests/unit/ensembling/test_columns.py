@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from hpcbal.ensembling import columns_of_samples, entropies, prediction_columns, tempered
+from hpcbal.ensembling.calibration import entropies, tempered
+from hpcbal.ensembling.columns import columns_of_samples, prediction_columns
 
 ROWS = np.array([[[0.9, 0.0, 0.1], [0.1, 0.8, 0.1]], [[0.1, 0.6, 0.3], [0.3, 0.5, 0.2]]])
 """Of two members for two items."""

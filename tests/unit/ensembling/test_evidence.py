@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from hpcbal.ensembling import WatchedItems, decoded, encoded
+from hpcbal.ensembling.evidence import WatchedItems, decoded, encoded
 from hpcbal.errors import InputError, PolicyError
 
 IDS = np.array([3, 5, 8, 9, 12])

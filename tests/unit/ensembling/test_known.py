@@ -8,8 +8,15 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from hpcbal.ensembling import encoded, greedy_selection, log_loss_of_mean
-from hpcbal.ensembling.selection import KNOWN_ROUNDS, WEIGHT, KnownPredictions, changes_by_each
+from hpcbal.ensembling.evidence import encoded
+from hpcbal.ensembling.selection import (
+    KNOWN_ROUNDS,
+    WEIGHT,
+    KnownPredictions,
+    changes_by_each,
+    greedy_selection,
+    log_loss_of_mean,
+)
 
 
 def text_of(*probabilities: float) -> str:

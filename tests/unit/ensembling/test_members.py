@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from hpcbal.ensembling import MemberTally, tally_of
-from hpcbal.ensembling.members import MOST_COMPARED
+from hpcbal.ensembling.members import MOST_COMPARED, MemberTally, tally_of
 
 
 def softmax(logits: np.ndarray) -> np.ndarray:

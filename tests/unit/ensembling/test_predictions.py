@@ -10,11 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hpcbal.ensembling import (
+from hpcbal.ensembling.answers import (
     Answers,
-    ClassTally,
     Kind,
-    ValueTally,
     agreeing_pairs,
     answers_of,
     disagreement,
@@ -24,9 +22,9 @@ from hpcbal.ensembling import (
     labels_of,
     pieces_of_rank,
     predictions_of,
-    tally_of,
     y_of,
 )
+from hpcbal.ensembling.members import ClassTally, ValueTally, tally_of
 
 
 def test_every_pixel_of_a_dense_prediction_is_an_item() -> None:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hpcbal.ensembling import greedy_selection, log_loss_of_mean, squared_error_of_mean
+from hpcbal.ensembling.selection import greedy_selection, log_loss_of_mean, squared_error_of_mean
 from hpcbal.errors import PolicyError
 
 

@@ -18,9 +18,13 @@ from hpcbal.config import load_config, resolved_yaml
 from hpcbal.errors import InputError, OutputError
 from hpcbal.events.history import EpochRecord
 from hpcbal.export.tracking import export_tracking, read_tracked
-from hpcbal.telemetry import Ledger, RunDirectory, new_status, write_status
-from hpcbal.telemetry.ledger import DnnRetriedLine, file
+from hpcbal.telemetry.files.run_directory import RunDirectory
+from hpcbal.telemetry.ledger import file
+from hpcbal.telemetry.ledger.dnn_lines import DnnRetriedLine
+from hpcbal.telemetry.ledger.file import Ledger
 from hpcbal.telemetry.streams.metrics import MetricsWriter
+from hpcbal.telemetry.views.ensemble_table import new_status
+from hpcbal.telemetry.views.status import write_status
 
 CONFIG = """
 name: lab

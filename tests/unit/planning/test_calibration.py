@@ -21,8 +21,8 @@ from hpcbal.planning.calibration import (
     runs_in,
     site_name,
 )
-from hpcbal.telemetry import Ledger
-from hpcbal.telemetry.ledger import NodeFacts, RunFinishedLine, RunStartedLine, WholeRun
+from hpcbal.telemetry.ledger.file import Ledger
+from hpcbal.telemetry.ledger.run import NodeFacts, RunFinishedLine, RunStartedLine, WholeRun
 
 KEY = RunKey("ensemble", "torch", "alps")
 RUN = EarlierRun(100.0, 5.0, 110.0, 1.0, 2, 8, 0.9, 0.8)

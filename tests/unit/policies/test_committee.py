@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hpcbal.ensembling import encoded
+from hpcbal.ensembling.evidence import encoded
 from hpcbal.errors import InputError
 from hpcbal.policies.pruning import Candidate, Committee
 from hpcbal.policies.pruning.committee import Chosen, mean_rise

@@ -12,16 +12,11 @@ import pytest
 from scipy.optimize import Bounds, LinearConstraint, milp
 
 from hpcbal.errors import PolicyError
-from hpcbal.policies.configuring import (
-    Configuration,
-    Machine,
-    Problem,
-    best_heterogeneous,
-    best_homogeneous,
-    epoch_cost,
-    heterogeneous,
-    measured_bandwidth,
-)
+from hpcbal.policies.configuring import heterogeneous
+from hpcbal.policies.configuring.cost_model import Configuration, Machine, Problem, epoch_cost
+from hpcbal.policies.configuring.heterogeneous import best_heterogeneous
+from hpcbal.policies.configuring.homogeneous import best_homogeneous
+from hpcbal.policies.configuring.metrics import measured_bandwidth
 
 SLOW, FAST = Machine(1e-3, 1e8), Machine(2.5e-4, 4e8)
 

@@ -8,20 +8,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hpcbal.errors import PolicyError
-from hpcbal.policies.configuring import (
-    BlockAssignment,
-    Configuration,
-    Machine,
+from hpcbal.policies.configuring.changes import BlockAssignment, plan_changes
+from hpcbal.policies.configuring.cost_model import Configuration, Machine
+from hpcbal.policies.configuring.metrics import (
+    Average,
     Metrics,
-    MovingCost,
     ServerMetrics,
-    Trigger,
     TurnMetrics,
-    cost_of_moving,
     estimate_machines,
-    plan_changes,
 )
-from hpcbal.policies.configuring.metrics import Average
+from hpcbal.policies.configuring.trigger import MovingCost, Trigger, cost_of_moving
 
 CONFIGURATION = Configuration.of_blocks([4, 4, 0, 0], [0, 0, 4, 0])
 FREE = MovingCost(0.0, 0.0, 0.0)

@@ -12,16 +12,10 @@ from hpcbal.forecast import Settings, Trace, simulate
 from hpcbal.forecast.trace import Resource, TracedOperation, on_servers
 from hpcbal.paramserver.api import Table
 from hpcbal.policies.batching import split_evenly
-from hpcbal.policies.configuring import (
-    Configuration,
-    Machine,
-    Problem,
-    best_configuration,
-    best_homogeneous,
-    epoch_cost,
-    measured_bandwidth,
-)
-from hpcbal.policies.configuring.cost_model import Links
+from hpcbal.policies.configuring.cost_model import Configuration, Links, Machine, Problem, epoch_cost
+from hpcbal.policies.configuring.homogeneous import best_homogeneous
+from hpcbal.policies.configuring.metrics import measured_bandwidth
+from hpcbal.policies.configuring.trigger import best_configuration
 from hpcbal.simulator.paramserver import ServingJob, ServingMachine, simulate_roles
 
 BYTES, SAMPLE_S, BATCH, RATE = 1_525_000, 0.241e-3, 10, 100e6

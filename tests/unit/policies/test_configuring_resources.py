@@ -10,15 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hpcbal.errors import PolicyError
-from hpcbal.policies.configuring import (
-    Configuration,
-    Machine,
-    Problem,
-    best_heterogeneous,
-    best_within,
-    epoch_cost,
-    spread,
-)
+from hpcbal.policies.configuring.cost_model import Configuration, Machine, Problem, epoch_cost
+from hpcbal.policies.configuring.heterogeneous import best_heterogeneous
+from hpcbal.policies.configuring.trigger import best_within, spread
 
 FAST, SLOW = Machine(1e-4, 4e6), Machine(3e-4, 1e6)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from hpcbal.policies.configuring import Hindsight
+from hpcbal.policies.configuring.metrics import Hindsight
 
 
 def test_whole_epochs_count_once_there_are_two() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hpcbal.policies import avoid_left_out, without_left_out
+from hpcbal.policies.staying import avoid_left_out, without_left_out
 
 NODES = (0, 0, 0, 1, 1, 1)
 

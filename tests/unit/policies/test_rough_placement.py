@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from hpcbal.cluster.layout import Cluster
-from hpcbal.policies import Flotilla, assign_slots_roughly
+from hpcbal.policies.flotilla import Flotilla
+from hpcbal.policies.placement import assign_slots_roughly
 
 
 def flotilla(**num_slots: int) -> Flotilla:

@@ -12,20 +12,9 @@ from hpcbal.errors import PolicyError
 from hpcbal.policies.batching import BatchTask
 from hpcbal.policies.batching.min_max import split_min_max
 from hpcbal.policies.batching.time_curves import TimeCurves
-from hpcbal.policies.samples import (
-    EpochQueues,
-    Indicators,
-    SampleTask,
-    SampleTooLargeError,
-    StepCost,
-    checked_sizes,
-    deal,
-    deal_by_weight,
-    imbalance,
-    order_in_windows,
-    shuffle,
-)
-from hpcbal.policies.samples.chronica import generated_sizes
+from hpcbal.policies.samples.chronica import EpochQueues, Indicators, generated_sizes, shuffle
+from hpcbal.policies.samples.task import SampleTask, SampleTooLargeError, StepCost, checked_sizes, imbalance
+from hpcbal.policies.samples.within_batch import deal, deal_by_weight, order_in_windows
 
 
 def task_of(

@@ -12,8 +12,9 @@ from ledger_lines import a, entry, plan_of
 
 from hpcbal.events.epoch import BalanceFacts, EpochFacts, RankFacts, Straggler
 from hpcbal.report import ReportData, read_run
-from hpcbal.telemetry.ledger import LINE_BY_EVENT, Entry, NodeFacts
-from hpcbal.telemetry.ledger.codec import plain_of
+from hpcbal.telemetry.ledger.codec import Entry, plain_of
+from hpcbal.telemetry.ledger.registry import LINE_BY_EVENT
+from hpcbal.telemetry.ledger.run import NodeFacts
 
 EPOCH_0 = 1_790_000_000.0  # unix seconds of the first line
 

@@ -9,7 +9,7 @@ from ledger_lines import a
 
 from hpcbal.report import MachineBusy, ReportData, render_page
 from hpcbal.report.model import RateComparison
-from hpcbal.telemetry.ledger import WorkerFacts
+from hpcbal.telemetry.ledger.job_lines import WorkerFacts
 
 ROLES = {"roles": ("worker", "worker", "server"), "data_blocks": (1, 1, 0), "parameter_blocks": (0, 0, 1)}
 FORECAST = {"num_workers": 2, "num_servers": 1, "samples_per_s": 100.0, "low": 95.0, "high": 105.0}

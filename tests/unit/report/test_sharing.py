@@ -12,7 +12,7 @@ from hpcbal.report.charts.all_charts import WIDE, draw_charts
 from hpcbal.report.charts.busy import mean_over_time
 from hpcbal.report.charts.gantt import blocks_of, lanes_of
 from hpcbal.report.drawing.shapes import Rect
-from hpcbal.telemetry.ledger import SharingFacts
+from hpcbal.telemetry.ledger.job_lines import SharingFacts
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from hpcbal.planning.time_band import TimeBand
 from hpcbal.report import ReportData, read_run
 from hpcbal.report.terminal import RunView, remaining_s
 from hpcbal.telemetry.files.json_lines import utc_text
-from hpcbal.telemetry.ledger import SharingFacts, WorkerFacts
+from hpcbal.telemetry.ledger.job_lines import SharingFacts, WorkerFacts
 from hpcbal.telemetry.views.ensemble_table import EnsembleStatus, new_status
 from hpcbal.telemetry.views.paramserver_status import new_paramserver_status
 

@@ -40,7 +40,7 @@ from hpcbal.runtime.roles.preprocessor import Preprocessor
 from hpcbal.runtime.roles.trainer import Trainer
 from hpcbal.runtime.start.scheduler import make_scheduler
 from hpcbal.runtime.start.trainer import emulated_backend
-from hpcbal.telemetry import read_ledger
+from hpcbal.telemetry.ledger.file import read_ledger
 from hpcbal.telemetry.streams.slices import SliceRecorder
 
 PROGRAMS = Path(__file__).parent / "programs"

@@ -8,9 +8,14 @@ from typing import Any
 import pytest
 
 from hpcbal.cluster.layout import Cluster
-from hpcbal.control import DnnSpec, ScheduleSettings, StopRule
-from hpcbal.policies import Delta, RateTable
-from hpcbal.simulator import Costs, PassModel, SimulatedRun, simulate
+from hpcbal.control.progress import ScheduleSettings
+from hpcbal.events.ensemble import Delta
+from hpcbal.events.members import DnnSpec, StopRule
+from hpcbal.policies.rates import RateTable
+from hpcbal.simulator.costs import Costs
+from hpcbal.simulator.pass_model import PassModel
+from hpcbal.simulator.record import SimulatedRun
+from hpcbal.simulator.run import simulate
 
 MAX_EPOCHS = 50
 _OF_SIMULATE = ("known", "resume", "keep_events", "kept_per_added_node", "curves", "evidence")

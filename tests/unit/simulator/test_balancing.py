@@ -13,12 +13,16 @@ from hypothesis import strategies as st
 
 from hpcbal.cli import main
 from hpcbal.cluster.layout import Cluster
-from hpcbal.control import DnnSpec, ScheduleSettings, StopRule
+from hpcbal.control.progress import ScheduleSettings
 from hpcbal.events.ensemble import EpochDone, GroupPlan
-from hpcbal.policies import RateTable
+from hpcbal.events.members import DnnSpec, StopRule
 from hpcbal.policies.batching import BATCHING
 from hpcbal.policies.batching.even import Fixed
-from hpcbal.simulator import Balancing, PassModel, SimulatedRun, simulate
+from hpcbal.policies.rates import RateTable
+from hpcbal.simulator.balancing import Balancing
+from hpcbal.simulator.pass_model import PassModel
+from hpcbal.simulator.record import SimulatedRun
+from hpcbal.simulator.run import simulate
 from hpcbal.simulator.step_pace import STEADY_AFTER, StepPace
 
 RATE = 100.0

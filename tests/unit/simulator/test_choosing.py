@@ -11,31 +11,20 @@ from typing import Any
 import pytest
 
 from hpcbal.cluster.layout import Cluster
-from hpcbal.control import (
-    AUTO,
-    DnnProgress,
-    DnnSpec,
-    DnnState,
-    Ensemble,
-    ResumeState,
-    ScheduleSettings,
-    StopRule,
-    candidates,
-    choose,
-)
-from hpcbal.events.ensemble import ChooseSchedule, Started
+from hpcbal.control.ensemble import Ensemble
+from hpcbal.control.paradigms import AUTO
+from hpcbal.control.progress import DnnProgress, ResumeState, ScheduleSettings
+from hpcbal.control.schedules import candidates, choose
+from hpcbal.control.states import DnnState
+from hpcbal.events.ensemble import ChooseSchedule, Delta, Started
 from hpcbal.events.history import EpochRecord
-from hpcbal.policies import Delta, RateTable
-from hpcbal.simulator import (
-    Costs,
-    Outset,
-    PassModel,
-    SimulatedRun,
-    choose_schedule,
-    predict_schedules,
-    simulate,
-)
-from hpcbal.simulator.choosing import MOST_EPOCHS
+from hpcbal.events.members import DnnSpec, StopRule
+from hpcbal.policies.rates import RateTable
+from hpcbal.simulator.choosing import MOST_EPOCHS, Outset, choose_schedule, predict_schedules
+from hpcbal.simulator.costs import Costs
+from hpcbal.simulator.pass_model import PassModel
+from hpcbal.simulator.record import SimulatedRun
+from hpcbal.simulator.run import simulate
 
 Sim = Callable[..., SimulatedRun]
 OPEN: dict[str, Any] = {"paradigm": AUTO, "delta": None, "alpha": None}

@@ -12,8 +12,12 @@ from hpcbal.cluster.layout import Cluster
 from hpcbal.control import paradigms, profiling
 from hpcbal.errors import InputError
 from hpcbal.events.ensemble import RateMeasured
-from hpcbal.policies import Flotilla, Placement, RateTable, placement_score
-from hpcbal.simulator import GroupRates, SimulatedRun, load_preset, varied_rates
+from hpcbal.policies.flotilla import Flotilla
+from hpcbal.policies.placement import Placement, placement_score
+from hpcbal.policies.rates import RateTable
+from hpcbal.simulator.balancing import GroupRates, varied_rates
+from hpcbal.simulator.preset import load_preset
+from hpcbal.simulator.record import SimulatedRun
 
 Sim = Callable[..., SimulatedRun]
 TABLE = RateTable({"a": {1: 10.0, 2: 19.0, 4: 36.0, 6: 50.0}}, 4)

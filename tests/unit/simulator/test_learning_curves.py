@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hpcbal.control import DnnSpec, StopRule
-from hpcbal.ensembling import decoded
+from hpcbal.ensembling.evidence import decoded
 from hpcbal.errors import InputError
+from hpcbal.events.members import DnnSpec, StopRule
 from hpcbal.policies.pruning import Asha, Committee, Median
-from hpcbal.simulator import SimulatedRun
 from hpcbal.simulator.learning_curves import CurveLaw
+from hpcbal.simulator.record import SimulatedRun
 
 Sim = Callable[..., SimulatedRun]
 NAMES = [f"dnn{i:02d}" for i in range(27)]

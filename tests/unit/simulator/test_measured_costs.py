@@ -9,9 +9,10 @@ from ledger_lines import a, plan_of
 
 from hpcbal.events.ensemble import EpochDone, StartRound
 from hpcbal.events.line import Line
-from hpcbal.simulator import Costs, SimulatedRun
+from hpcbal.simulator.costs import Costs
 from hpcbal.simulator.measured_costs import measured_costs
-from hpcbal.telemetry.ledger import LINE_BY_EVENT
+from hpcbal.simulator.record import SimulatedRun
+from hpcbal.telemetry.ledger.registry import LINE_BY_EVENT
 
 TimedLine = tuple[float, Line]
 

@@ -7,7 +7,8 @@ import math
 import pytest
 
 from hpcbal.errors import InputError
-from hpcbal.simulator import Costs, PassModel, ReadingGroup
+from hpcbal.simulator.costs import Costs
+from hpcbal.simulator.pass_model import PassModel, ReadingGroup
 
 
 def test_validation_is_faster_than_training() -> None:

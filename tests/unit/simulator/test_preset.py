@@ -9,15 +9,9 @@ from dataclasses import replace
 import pytest
 
 from hpcbal.errors import InputError
-from hpcbal.simulator import (
-    EnsembleLaw,
-    Scenario,
-    Workload,
-    cluster_of,
-    compare,
-    load_preset,
-    preset_names,
-)
+from hpcbal.simulator.comparison import compare
+from hpcbal.simulator.preset import EnsembleLaw, load_preset, preset_names
+from hpcbal.simulator.scenario import Scenario, Workload, cluster_of
 
 # [FLEET] Table 4, Table 3 and Sec. 6.1.
 TOTALS_S = (55200.1, 30204.8, 24495.0, 21891.0, 18359.1, 15323.9, 13366.3, 11825.2)

@@ -10,21 +10,19 @@ from typing import Any
 import pytest
 
 from hpcbal.cluster.layout import Cluster
-from hpcbal.control import (
-    PARADIGM_NAMES,
-    DnnProgress,
-    DnnSpec,
-    ResumeState,
-    ScheduleSettings,
-    StopRule,
-    replay,
-)
+from hpcbal.control.ensemble import replay
+from hpcbal.control.paradigms import PARADIGM_NAMES
+from hpcbal.control.progress import DnnProgress, ResumeState, ScheduleSettings
 from hpcbal.errors import InputError, PolicyError
 from hpcbal.events.ensemble import EpochDone, GroupLeft, RateMeasured, Started
 from hpcbal.events.history import EpochRecord, Position
-from hpcbal.policies import RateTable
+from hpcbal.events.members import DnnSpec, StopRule
 from hpcbal.policies.pruning import Asha
-from hpcbal.simulator import Costs, PassModel, SimulatedRun, predict, simulate
+from hpcbal.policies.rates import RateTable
+from hpcbal.simulator.costs import Costs
+from hpcbal.simulator.pass_model import PassModel
+from hpcbal.simulator.record import SimulatedRun
+from hpcbal.simulator.run import predict, simulate
 
 Sim = Callable[..., SimulatedRun]
 

@@ -27,7 +27,8 @@ from hpcbal.paramserver.coscheduling.scheduler import (
     StartJob,
     StopJob,
 )
-from hpcbal.policies.grouping import JobGroup, JobLoad, JobMemory, MemoryLimit
+from hpcbal.policies.grouping.groups import JobGroup, JobLoad
+from hpcbal.policies.grouping.memory import JobMemory, MemoryLimit
 
 
 class Scripted:

@@ -9,7 +9,7 @@ import pytest
 
 from hpcbal.paramserver.spilling import LocalDisk, MachineSpill, SpillError
 from hpcbal.paramserver.spilling.planning import RESERVE, TURNS_OF_A_STEP
-from hpcbal.policies.grouping import JobMemory
+from hpcbal.policies.grouping.memory import JobMemory
 
 LIMIT = 1000
 BLOCK = 10.0

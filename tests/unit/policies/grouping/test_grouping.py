@@ -13,27 +13,20 @@ from grouping_search import best_score, cluster_utilization, random_loads, utili
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hpcbal.policies.grouping import (
-    JobGroup,
-    JobLoad,
-    JobMemory,
-    MemoryLimit,
-    Situation,
-    filled,
-    group_iteration_s,
-    regroup,
-    schedule,
-    score,
-)
 from hpcbal.policies.grouping.arrays import LoadArrays
+from hpcbal.policies.grouping.groups import JobGroup, JobLoad, group_iteration_s, score
+from hpcbal.policies.grouping.memory import JobMemory, MemoryLimit
 from hpcbal.policies.grouping.regrouping import (
     Losses,
     Regrouping,
+    Situation,
     _moves,
     _standing_still_s,
+    filled,
+    regroup,
     similar_jobs,
 )
-from hpcbal.policies.grouping.scheduling import assign_jobs, deal_machines, interleaved
+from hpcbal.policies.grouping.scheduling import assign_jobs, deal_machines, interleaved, schedule
 
 SECONDS = st.floats(0.1, 20.0)
 

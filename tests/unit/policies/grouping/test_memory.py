@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hpcbal.policies.grouping import JobMemory, MemoryLimit
+from hpcbal.policies.grouping.memory import JobMemory, MemoryLimit
 
 SIZES = st.floats(0, 1e12)
 BLOCKS = st.integers(1, 500) | st.none()

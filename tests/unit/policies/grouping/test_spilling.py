@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hpcbal.policies.grouping import (
+from hpcbal.policies.grouping.memory import (
     JobMemory,
     MemoryLimit,
     SpillableJob,

@@ -34,8 +34,8 @@ from hpcbal.report import (
 from hpcbal.report.charts.all_charts import NARROW, WIDE, draw_charts
 from hpcbal.report.drawing.shapes import to_svg
 from hpcbal.report.model import USE_KINDS
-from hpcbal.telemetry.ledger import LINE_BY_EVENT
 from hpcbal.telemetry.ledger.codec import plain_of
+from hpcbal.telemetry.ledger.registry import LINE_BY_EVENT
 from hpcbal.telemetry.views.evaluation import EvaluatedDnn, EvaluatedEnsemble, Evaluation
 
 MINUS = "\N{MINUS SIGN}"

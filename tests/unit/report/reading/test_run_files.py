@@ -16,8 +16,8 @@ from hpcbal.errors import InputError, LedgerError
 from hpcbal.events.ensemble import GroupPlan
 from hpcbal.events.epoch import BalanceFacts, Straggler
 from hpcbal.report import ReportData, read_run, render_page, write_page, write_plots
-from hpcbal.telemetry import ResultRow, write_results
 from hpcbal.telemetry.views.ensemble_table import new_status
+from hpcbal.telemetry.views.results import ResultRow, write_results
 from hpcbal.telemetry.views.status import write_status
 
 EPOCH_0 = 1_790_000_000.0

@@ -13,7 +13,7 @@ from typing import Any, TypeVar, cast
 import numpy as np
 import pytest
 
-from hpcbal.control.splitting import step_task
+from hpcbal.control.splitting.machine import step_task
 from hpcbal.data.spec import LabelSpec, SampleSpec
 from hpcbal.dataplane.reader import Batch, StreamReader
 from hpcbal.dataplane.stream import StreamSpec

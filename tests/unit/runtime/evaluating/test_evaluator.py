@@ -24,16 +24,9 @@ from hpcbal.config.schema.objective import MetricConfig
 from hpcbal.data import LabelSpec, PreprocessedSamples, SampleSpec
 from hpcbal.data.column_file import ColumnFile
 from hpcbal.data.evaluation import SampleSet
-from hpcbal.ensembling import (
-    MemberTally,
-    TemperatureTally,
-    entropies,
-    greedy_selection,
-    half_width,
-    log_loss_of_mean,
-    tally_of,
-    tempered,
-)
+from hpcbal.ensembling.calibration import TemperatureTally, entropies, half_width, tempered
+from hpcbal.ensembling.members import MemberTally, tally_of
+from hpcbal.ensembling.selection import greedy_selection, log_loss_of_mean
 from hpcbal.errors import DataError, InputError
 from hpcbal.events.history import EpochRecord, Position
 from hpcbal.runtime.evaluating import evaluator as evaluator_module

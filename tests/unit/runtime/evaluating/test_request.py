@@ -17,7 +17,8 @@ from hpcbal.events.history import Position
 from hpcbal.runtime.evaluating import request
 from hpcbal.runtime.evaluating.request import EvaluationRequest, open_trained
 from hpcbal.runtime.launch import num_ranks_to_evaluate
-from hpcbal.telemetry import new_status, write_status
+from hpcbal.telemetry.views.ensemble_table import new_status
+from hpcbal.telemetry.views.status import write_status
 
 CONFIG = """
 name: lab

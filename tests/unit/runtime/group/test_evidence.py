@@ -13,7 +13,7 @@ from hpcbal.data.dataset import BadSample
 from hpcbal.data.source import PreprocessedSamples
 from hpcbal.data.spec import LabelSpec, SampleSpec
 from hpcbal.dataplane.reader import Batch
-from hpcbal.ensembling import WatchedItems, decoded
+from hpcbal.ensembling.evidence import WatchedItems, decoded
 from hpcbal.errors import InputError
 from hpcbal.runtime.group.evidence import GroupEvidence
 from hpcbal.runtime.rank.data import watched_items

@@ -17,9 +17,13 @@ from hpcbal.config import EnsembleConfig, load_config, resolved_yaml
 from hpcbal.events.history import Position
 from hpcbal.runtime.handoff.finished import report_of_finished
 from hpcbal.runtime.handoff.launch_dir import RunRequest, output_of
-from hpcbal.telemetry import Ledger, ResultRow, RunDirectory, new_status, write_results, write_status
-from hpcbal.telemetry.ledger import RunFinishedLine, RunStartedLine
+from hpcbal.telemetry.files.run_directory import RunDirectory
+from hpcbal.telemetry.ledger.file import Ledger
+from hpcbal.telemetry.ledger.run import RunFinishedLine, RunStartedLine
 from hpcbal.telemetry.resources.processes import identity_of
+from hpcbal.telemetry.views.ensemble_table import new_status
+from hpcbal.telemetry.views.results import ResultRow, write_results
+from hpcbal.telemetry.views.status import write_status
 
 CONFIG = """
 data: {dataset: "hpcbal.data:digits"}

@@ -14,7 +14,7 @@ from hpcbal.runtime.handoff.launch_dir import launch_directory
 from hpcbal.runtime.handoff.start_file import LAUNCH_DIR, StartFile
 from hpcbal.runtime.health.ending import JobEnder
 from hpcbal.runtime.health.liveness import Liveness
-from hpcbal.telemetry import configure_rank_logging
+from hpcbal.telemetry.streams.rank_log import configure_rank_logging
 
 WHO = f"rank 0 on {socket.gethostname()} ends the job: "
 

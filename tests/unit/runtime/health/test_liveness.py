@@ -19,11 +19,11 @@ from hpcbal.cluster.roles import RankInfo
 from hpcbal.runtime.handoff.start_file import NAME, StartFile
 from hpcbal.runtime.health import liveness
 from hpcbal.runtime.health.liveness import ROW_BYTES, Liveness
-from hpcbal.telemetry import new_status, read_status, write_status
 from hpcbal.telemetry.resources import processes
 from hpcbal.telemetry.resources.processes import Endings, process_is_gone
-from hpcbal.telemetry.views.read_status import note_death
-from hpcbal.telemetry.views.status import death_note
+from hpcbal.telemetry.views.ensemble_table import new_status
+from hpcbal.telemetry.views.read_status import note_death, read_status
+from hpcbal.telemetry.views.status import death_note, write_status
 
 
 @pytest.fixture

@@ -9,7 +9,8 @@ from collections.abc import Sequence
 import pytest
 
 from hpcbal.paramserver.coscheduling.scheduler import Arrived, JobScheduler, JobsView, Profiled, StartJob
-from hpcbal.policies.grouping import JobGroup, JobLoad, MemoryLimit
+from hpcbal.policies.grouping.groups import JobGroup, JobLoad
+from hpcbal.policies.grouping.memory import MemoryLimit
 from hpcbal.runtime.jobs.background import Decisions, SchedulingDecision
 
 

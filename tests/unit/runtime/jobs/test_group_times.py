@@ -16,7 +16,7 @@ from hpcbal.paramserver.coscheduling.profiling import (
     note_disturbance,
 )
 from hpcbal.paramserver.master.messages import TurnDone
-from hpcbal.policies.grouping import JobLoad
+from hpcbal.policies.grouping.groups import JobLoad
 from hpcbal.runtime.jobs.groups import FormedGroups
 from hpcbal.runtime.jobs.job import Start
 

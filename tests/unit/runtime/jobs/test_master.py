@@ -27,7 +27,7 @@ from hpcbal.runtime.jobs.master import JobPlacement, Master
 from hpcbal.runtime.jobs.messages import EndRun, ForJob, HostJob, Left
 from hpcbal.runtime.jobs.record import JobsProgress
 from hpcbal.runtime.wire.protocol import Heartbeat, StopRequest, TimelinePart
-from hpcbal.telemetry import RunDirectory
+from hpcbal.telemetry.files.run_directory import RunDirectory
 
 EXECUTORS = (1, 2)
 OWNERS = (EXECUTORS, EXECUTORS)

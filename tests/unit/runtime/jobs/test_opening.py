@@ -7,7 +7,8 @@ from typing import Any
 from ledger_lines import a, entry
 
 from hpcbal.runtime.jobs.opening import how_jobs_ended, machine_seconds
-from hpcbal.telemetry.ledger import LINE_BY_EVENT, Entry
+from hpcbal.telemetry.ledger.codec import Entry
+from hpcbal.telemetry.ledger.registry import LINE_BY_EVENT
 
 
 def test_machine_seconds_of_all_starts_add_up() -> None:

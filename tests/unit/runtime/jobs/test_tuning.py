@@ -17,7 +17,8 @@ from hpcbal.paramserver.master.events import ExecutorsReady, Heard, Reconfigure,
 from hpcbal.paramserver.master.job import JobMachine, JobSpec
 from hpcbal.paramserver.master.stopping import JobStop
 from hpcbal.paramserver.store.layout import dealt_out
-from hpcbal.policies.configuring import BlockAssignment, Configuration, plan_changes
+from hpcbal.policies.configuring.changes import BlockAssignment, plan_changes
+from hpcbal.policies.configuring.cost_model import Configuration
 from hpcbal.runtime.jobs.tuning import Tuner, moves_of
 from hpcbal.simulator.paramserver import Delays, ServingJob, ServingMachine, simulate_job
 

@@ -15,7 +15,7 @@ from hpcbal.errors import InputError
 from hpcbal.events.ensemble import DnnFailed, GroupPlan, RoundPlan, StartGroup, StartProfiling, StartRound
 from hpcbal.events.history import Position
 from hpcbal.runtime.record.console import Console
-from hpcbal.telemetry.ledger import BadSampleLine
+from hpcbal.telemetry.ledger.dnn_lines import BadSampleLine
 
 TRACEBACK = """\
 Traceback (most recent call last):

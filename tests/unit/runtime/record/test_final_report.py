@@ -11,8 +11,9 @@ from ledger_lines import a
 
 import hpcbal.report
 from hpcbal.runtime.record.final_report import write_final_report
-from hpcbal.telemetry import Ledger, RunDirectory
-from hpcbal.telemetry.ledger import NodeFacts, RunStartedLine
+from hpcbal.telemetry.files.run_directory import RunDirectory
+from hpcbal.telemetry.ledger.file import Ledger
+from hpcbal.telemetry.ledger.run import NodeFacts, RunStartedLine
 
 
 @pytest.fixture

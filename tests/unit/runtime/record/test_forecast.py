@@ -11,11 +11,13 @@ from pathlib import Path
 import pytest
 
 from hpcbal.cluster.layout import Cluster
-from hpcbal.control import DnnSpec, Ensemble, ScheduleSettings, StopRule
+from hpcbal.control.ensemble import Ensemble
+from hpcbal.control.progress import ScheduleSettings
 from hpcbal.data.spec import LabelSpec, SampleSpec
 from hpcbal.dataplane.stream import StreamSpec
-from hpcbal.events.ensemble import EpochDone, Started
-from hpcbal.policies import Delta, RateTable
+from hpcbal.events.ensemble import Delta, EpochDone, Started
+from hpcbal.events.members import DnnSpec, StopRule
+from hpcbal.policies.rates import RateTable
 from hpcbal.runtime.record.forecast import Forecaster, RunPrediction
 
 SPEC = StreamSpec(90, 120, 10, SampleSpec.of((2,), "float32"), LabelSpec(), ring_bytes=100_000)

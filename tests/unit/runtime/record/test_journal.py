@@ -12,7 +12,7 @@ import pytest
 from hpcbal.cluster.layout import Cluster, Node
 from hpcbal.config import load_ensemble
 from hpcbal.config.scheduling import settings_of, specs_of
-from hpcbal.control import Ensemble
+from hpcbal.control.ensemble import Ensemble
 from hpcbal.events.ensemble import (
     CheckpointWritten,
     DnnFailed,
@@ -27,15 +27,16 @@ from hpcbal.events.ensemble import (
 )
 from hpcbal.events.epoch import EpochFacts
 from hpcbal.events.history import Position
-from hpcbal.policies import RateTable
+from hpcbal.policies.rates import RateTable
 from hpcbal.runtime.handoff.launch_dir import RunRequest
 from hpcbal.runtime.record.accounts import PreprocessingStats
 from hpcbal.runtime.record.console import Console
 from hpcbal.runtime.record.journal import Journal
 from hpcbal.runtime.resuming.opening import open_run
-from hpcbal.telemetry import read_ledger, read_results
-from hpcbal.telemetry.ledger import ModelWarningLine
+from hpcbal.telemetry.ledger.dnn_lines import ModelWarningLine
+from hpcbal.telemetry.ledger.file import read_ledger
 from hpcbal.telemetry.streams.metrics import read_metrics
+from hpcbal.telemetry.views.results import read_results
 
 NUM_POSITIONS = 60
 METRICS = {"loss": 1.5, "accuracy": 0.5, "val_loss": 1.25, "val_accuracy": 0.75}

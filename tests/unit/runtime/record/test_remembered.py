@@ -13,8 +13,8 @@ from hpcbal.kinds import ENSEMBLE
 from hpcbal.planning.calibration import EarlierRun, RunKey, append_run
 from hpcbal.planning.time_band import ASSUMED_STARTUP_S
 from hpcbal.runtime.record.remembered import expected_startup_s, remember_run, whole_lines
-from hpcbal.telemetry.ledger import NodeFacts, WholeRun
 from hpcbal.telemetry.ledger.account import RunAccount
+from hpcbal.telemetry.ledger.run import NodeFacts, WholeRun
 
 WHOLE = WholeRun(6.0, 1.0, 11.2, 18.2, 0.34, (0.34,), 1, 0.1, expected_startup_s=2.0)
 CONFIG = """\

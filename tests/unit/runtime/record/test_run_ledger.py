@@ -9,7 +9,7 @@ from ledger_lines import a
 
 from hpcbal.events.line import Line
 from hpcbal.runtime.record.run_ledger import RunLedger
-from hpcbal.telemetry.ledger import LINE_BY_EVENT
+from hpcbal.telemetry.ledger.registry import LINE_BY_EVENT
 
 DURABLE = {
     "run-started",

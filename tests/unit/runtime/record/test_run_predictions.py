@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from hpcbal.runtime.record.forecast import Compared, RunPrediction, RunPredictions
-from hpcbal.simulator import RemainingRun
+from hpcbal.simulator.run import RemainingRun
 
 
 def prediction_of(asked_s: float, remaining_s: float, num_rounds: int = 2) -> RunPrediction:

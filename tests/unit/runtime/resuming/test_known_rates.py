@@ -10,9 +10,9 @@ import pytest
 
 from hpcbal.config import EnsembleConfig, load_config
 from hpcbal.errors import InputError
-from hpcbal.policies import RateTable, profile_to_dict
+from hpcbal.policies.rates import RateTable, profile_to_dict
 from hpcbal.runtime.resuming.known_rates import known_rates, rate_keys
-from hpcbal.telemetry import RunDirectory
+from hpcbal.telemetry.files.run_directory import RunDirectory
 
 KEYS = {"a": "key of a"}
 DATASET = 'data: {dataset: "hpcbal.data:digits"}\n'

@@ -15,10 +15,11 @@ from ledger_lines import a
 
 from hpcbal.checkpoint import TrainingState, write_checkpoint
 from hpcbal.checkpoint.best import EPOCH_FACTS
-from hpcbal.control import DnnSpec, DnnState, StopRule
+from hpcbal.control.states import DnnState
 from hpcbal.errors import CheckpointError, DataError
 from hpcbal.events.ensemble import (
     CheckpointWritten,
+    Delta,
     DnnFailed,
     EpochDone,
     GroupLeft,
@@ -37,11 +38,13 @@ from hpcbal.events.ensemble import (
 from hpcbal.events.epoch import NOTHING_MEASURED, EpochFacts, RankFacts
 from hpcbal.events.history import EpochRecord, Position
 from hpcbal.events.line import Line
-from hpcbal.policies import Delta
+from hpcbal.events.members import DnnSpec, StopRule
 from hpcbal.runtime.resuming.opening import check_fingerprint
 from hpcbal.runtime.resuming.resume import Earlier, read_earlier
-from hpcbal.telemetry import RunDirectory
-from hpcbal.telemetry.ledger import DnnDoneLine, DnnRetriedLine, NodeFacts, RunStartedLine, plain_facts
+from hpcbal.telemetry.files.run_directory import RunDirectory
+from hpcbal.telemetry.ledger.codec import plain_facts
+from hpcbal.telemetry.ledger.dnn_lines import DnnDoneLine, DnnRetriedLine
+from hpcbal.telemetry.ledger.run import NodeFacts, RunStartedLine
 
 PLAN = RoundPlan(
     index=4,

@@ -13,7 +13,8 @@ import pytest
 
 from hpcbal.comm.channel import Message
 from hpcbal.config.scheduling import settings_of, specs_of
-from hpcbal.control import Ensemble, ResumeState
+from hpcbal.control.ensemble import Ensemble
+from hpcbal.control.progress import ResumeState
 from hpcbal.errors import HpcbalError
 from hpcbal.events.ensemble import (
     CheckpointWritten,
@@ -32,7 +33,7 @@ from hpcbal.events.ensemble import (
 )
 from hpcbal.events.epoch import EpochFacts
 from hpcbal.events.history import Position
-from hpcbal.policies import RateTable
+from hpcbal.policies.rates import RateTable
 from hpcbal.runtime.health import silence
 from hpcbal.runtime.record.console import Console
 from hpcbal.runtime.record.journal import Journal
@@ -57,8 +58,8 @@ from hpcbal.runtime.wire.protocol import (
     StreamEnded,
     Suspend,
 )
-from hpcbal.simulator import Outset, choose_schedule
-from hpcbal.telemetry.ledger import BadSampleLine
+from hpcbal.simulator.choosing import Outset, choose_schedule
+from hpcbal.telemetry.ledger.dnn_lines import BadSampleLine
 
 PREPROCESSOR, TRAINERS = 1, (2, 3)
 EPOCH = EpochFacts(0.1, 4, 60, 48, 0.5)

@@ -14,7 +14,7 @@ import pytest
 from hpcbal.checkpoint import read_progress
 from hpcbal.events.ensemble import EpochDone
 from hpcbal.runtime.group import member
-from hpcbal.telemetry import Ledger
+from hpcbal.telemetry.ledger.file import Ledger
 from hpcbal.training import step
 from hpcbal.training.keras import model as keras_model
 
@@ -251,7 +251,7 @@ class Lab:
 
     def states(self) -> dict[str, tuple[str, int]]:
         """State and epochs of each DNN in the table of results."""
-        from hpcbal.telemetry import read_results
+        from hpcbal.telemetry.views.results import read_results
 
         return {row.name: (row.state, row.epochs) for row in read_results(self.out / "results.csv")}
 

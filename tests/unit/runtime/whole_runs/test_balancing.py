@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from hpcbal.telemetry import read_results
 from hpcbal.telemetry.streams.timeline import read_timeline
+from hpcbal.telemetry.views.results import read_results
 
 NUM_SLOTS, FIRST_TRAINER = 3, 2
 LATE_S, STEPS = 0.2, 3

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import soak_damage
 
-from hpcbal.telemetry import RunLock
+from hpcbal.telemetry.claim.run_lock import RunLock
 
 
 def test_damaged_runs_end_right_or_are_refused_in_one_sentence(

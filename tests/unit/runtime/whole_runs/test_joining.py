@@ -14,7 +14,7 @@ from hpcbal.config import load_ensemble
 from hpcbal.errors import ConfigError, InputError
 from hpcbal.runtime.handoff.submissions import submission_files
 from hpcbal.runtime.roles import scheduler
-from hpcbal.telemetry import RunDirectory
+from hpcbal.telemetry.files.run_directory import RunDirectory
 
 
 @pytest.fixture(autouse=True)

@@ -20,8 +20,9 @@ from hpcbal.runtime.group import saving
 from hpcbal.runtime.handoff.finished import report_of_finished
 from hpcbal.runtime.handoff.launch_dir import RunRequest
 from hpcbal.runtime.resuming.resume import read_earlier
-from hpcbal.telemetry import RunDirectory, read_results
+from hpcbal.telemetry.files.run_directory import RunDirectory
 from hpcbal.telemetry.views.read_status import read_status, render_status
+from hpcbal.telemetry.views.results import read_results
 
 
 def dnns(lab: Any, **stop: Any) -> list[dict[str, Any]]:

@@ -13,7 +13,7 @@ from hpcbal.dataplane.stream import StreamSpec
 from hpcbal.events.ensemble import ChooseSchedule, ScheduleChosen
 from hpcbal.runtime.roles import scheduler
 from hpcbal.runtime.roles.scheduler import ScheduleChooser
-from hpcbal.simulator import Outset, choose_schedule
+from hpcbal.simulator.choosing import Outset, choose_schedule
 
 PARADIGMS = ["global", "local", "homogeneous", "elastic", "independent", "auto"]
 NUM_SAMPLES, BLOCK_SAMPLES = 60, 8  # as in the conftest of the runtime's tests

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from hpcbal.policies import starts_by_name
+from hpcbal.policies.rates import starts_by_name
 
 
 class Profiling:

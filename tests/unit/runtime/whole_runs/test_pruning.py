@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hpcbal.ensembling import decoded
+from hpcbal.ensembling.evidence import decoded
 
 ROUNDS = ["global", "local", "homogeneous"]
 ASHA = {"rule": "asha", "reduction": 2, "min_epochs": 1}

@@ -14,7 +14,7 @@ from hpcbal.cli.main import main
 from hpcbal.config import load_ensemble
 from hpcbal.config.schema.prune import OpenSearchConfig
 from hpcbal.config.submission import with_expected
-from hpcbal.ensembling import encoded
+from hpcbal.ensembling.evidence import encoded
 from hpcbal.ensembling.selection import KnownPredictions, changes_by_each
 from hpcbal.errors import InputError
 from hpcbal.runtime.record import requests

@@ -10,7 +10,7 @@ import pytest
 from hpcbal.cli import main
 from hpcbal.config import load_config
 from hpcbal.runtime.handoff.launch_dir import SMOKE_STEPS
-from hpcbal.telemetry import read_results
+from hpcbal.telemetry.views.results import read_results
 
 CONFIGS = Path(__file__).parents[4] / "configs"
 FIRST, SECOND = 1e9, 1e9 + 7

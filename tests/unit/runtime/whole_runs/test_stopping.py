@@ -11,7 +11,8 @@ import pytest
 from hpcbal.cli.main import main
 from hpcbal.runtime.handoff.submissions import ask_to_stop
 from hpcbal.runtime.roles import scheduler
-from hpcbal.telemetry import RunDirectory, read_status
+from hpcbal.telemetry.files.run_directory import RunDirectory
+from hpcbal.telemetry.views.read_status import read_status
 
 
 @pytest.fixture(autouse=True)

@@ -15,7 +15,7 @@ import yaml
 from hpcbal.data.source import PreprocessedSamples
 from hpcbal.errors import DataError
 from hpcbal.report import read_run
-from hpcbal.telemetry import read_status
+from hpcbal.telemetry.views.read_status import read_status
 from hpcbal.telemetry.views.summary import group_work
 from hpcbal.training.emulated_backend import EmulatedReplica
 

@@ -14,16 +14,11 @@ from hpcbal.paramserver.api import Table
 from hpcbal.paramserver.coscheduling.fixed import FixedGroups, Isolated, RandomGroups
 from hpcbal.paramserver.coscheduling.harmony import Harmony
 from hpcbal.paramserver.coscheduling.scheduler import GroupingPolicy, JobsView
-from hpcbal.policies.grouping import JobGroup, JobLoad, JobMemory, MemoryLimit
-from hpcbal.simulator.coscheduling import (
-    NAIVE,
-    SharingDelays,
-    SharingRun,
-    SimulatedJob,
-    SimulatedMachine,
-    Turns,
-    simulate_sharing,
-)
+from hpcbal.policies.grouping.groups import JobGroup, JobLoad
+from hpcbal.policies.grouping.memory import JobMemory, MemoryLimit
+from hpcbal.simulator.coscheduling.job import NAIVE, SharingDelays, SimulatedJob, SimulatedMachine, Turns
+from hpcbal.simulator.coscheduling.record import SharingRun
+from hpcbal.simulator.coscheduling.run import simulate_sharing
 from hpcbal.simulator.paramserver import ServingJob
 
 BANDWIDTH = 1e6

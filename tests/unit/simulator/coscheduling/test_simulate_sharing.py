@@ -15,16 +15,11 @@ from hpcbal.errors import HpcbalError, InputError
 from hpcbal.paramserver.coscheduling.fixed import FixedGroups, Isolated, RandomGroups
 from hpcbal.paramserver.coscheduling.harmony import Harmony
 from hpcbal.paramserver.coscheduling.scheduler import GroupingPolicy, JobsView
-from hpcbal.policies.grouping import JobGroup, JobLoad, JobMemory, MemoryLimit, group_iteration_s
-from hpcbal.simulator.coscheduling import (
-    NAIVE,
-    SharingDelays,
-    SharingRun,
-    SimulatedJob,
-    SimulatedMachine,
-    Turns,
-    simulate_sharing,
-)
+from hpcbal.policies.grouping.groups import JobGroup, JobLoad, group_iteration_s
+from hpcbal.policies.grouping.memory import JobMemory, MemoryLimit
+from hpcbal.simulator.coscheduling.job import NAIVE, SharingDelays, SimulatedJob, SimulatedMachine, Turns
+from hpcbal.simulator.coscheduling.record import SharingRun
+from hpcbal.simulator.coscheduling.run import simulate_sharing
 
 TWO = [SimulatedMachine(100.0)] * 2
 # On two machines: pulls for 1 s, computes for 2 s, pushes for 1 s.

@@ -9,7 +9,10 @@ from ledger_lines import a
 from hpcbal.errors import ExitCode, OutputError
 from hpcbal.events.ensemble import StartGroup, StartRound
 from hpcbal.kinds import KINDS
-from hpcbal.telemetry import Ledger, RunLock, check_output, claim_output, is_same_config
+from hpcbal.telemetry.claim.directory import check_output, claim_output
+from hpcbal.telemetry.claim.run_lock import RunLock
+from hpcbal.telemetry.claim.same_config import is_same_config
+from hpcbal.telemetry.ledger.file import Ledger
 
 CONFIG = """
 schema: 1

@@ -11,8 +11,8 @@ import time
 import pytest
 
 from hpcbal.errors import OutputError
-from hpcbal.telemetry import RunLock, clear_dead_lock
 from hpcbal.telemetry.claim import run_lock
+from hpcbal.telemetry.claim.run_lock import RunLock, clear_dead_lock
 from hpcbal.telemetry.resources.processes import identity_of
 
 

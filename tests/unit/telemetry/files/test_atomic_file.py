@@ -6,8 +6,8 @@ import os
 import pytest
 
 from hpcbal.errors import OutputError
-from hpcbal.telemetry import write_atomic, write_json_atomic
 from hpcbal.telemetry.files import atomic_file
+from hpcbal.telemetry.files.atomic_file import write_atomic, write_json_atomic
 
 
 @pytest.mark.parametrize("durable", [False, True])

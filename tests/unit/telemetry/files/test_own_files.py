@@ -13,9 +13,12 @@ import pytest
 from hpcbal.checkpoint import TrainingState, write_checkpoint
 from hpcbal.errors import OutputError
 from hpcbal.events.history import EpochRecord, Position
-from hpcbal.telemetry import Ledger, MetricsWriter, RunDirectory, configure_rank_logging
 from hpcbal.telemetry.files.atomic_file import write_atomic
-from hpcbal.telemetry.ledger import DnnDoneLine
+from hpcbal.telemetry.files.run_directory import RunDirectory
+from hpcbal.telemetry.ledger.dnn_lines import DnnDoneLine
+from hpcbal.telemetry.ledger.file import Ledger
+from hpcbal.telemetry.streams.metrics import MetricsWriter
+from hpcbal.telemetry.streams.rank_log import configure_rank_logging
 from hpcbal.telemetry.streams.timeline import TimelineFile
 
 STATE = TrainingState("a", 1, Position(1), (), {"weights/w": np.ones(3)}, "data")

@@ -14,8 +14,9 @@ from ledger_lines import a, entry, plan_of
 from hpcbal.events.ensemble import EpochDone, StartRound
 from hpcbal.events.epoch import EpochFacts, RankFacts
 from hpcbal.events.line import Line, name_in_file
-from hpcbal.telemetry.ledger import LINE_BY_EVENT, RunStartedLine
 from hpcbal.telemetry.ledger.codec import ENVELOPE, entry_of, plain_of
+from hpcbal.telemetry.ledger.registry import LINE_BY_EVENT
+from hpcbal.telemetry.ledger.run import RunStartedLine
 
 RANKS = RankFacts((0.0, 1.0), (1.0, 1.0), (0.5, 0.0), (8, 8), (1.0, 1.0))
 EPOCH = a(EpochDone, dnn_id="a", seconds=2.5, facts=a(EpochFacts, ranks=RANKS))

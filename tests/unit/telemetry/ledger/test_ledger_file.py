@@ -20,16 +20,11 @@ from hpcbal.events.epoch import BalanceFacts, EpochFacts
 from hpcbal.events.history import Position
 from hpcbal.events.line import Line
 from hpcbal.events.members import StopRule
-from hpcbal.telemetry import Ledger, read_ledger
-from hpcbal.telemetry.ledger import (
-    LINE_BY_EVENT,
-    BadSampleLine,
-    DnnDoneLine,
-    JobSavedLine,
-    RunFinishedLine,
-    lines_of,
-    scan_ledger,
-)
+from hpcbal.telemetry.ledger.dnn_lines import BadSampleLine, DnnDoneLine
+from hpcbal.telemetry.ledger.file import Ledger, lines_of, read_ledger, scan_ledger
+from hpcbal.telemetry.ledger.job_lines import JobSavedLine
+from hpcbal.telemetry.ledger.registry import LINE_BY_EVENT
+from hpcbal.telemetry.ledger.run import RunFinishedLine
 
 DONE = DnnDoneLine("a", "3 of at most 3 epochs")
 

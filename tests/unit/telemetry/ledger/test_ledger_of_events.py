@@ -29,8 +29,8 @@ from hpcbal.events.ensemble import (
 from hpcbal.events.history import Position
 from hpcbal.events.line import Line
 from hpcbal.events.members import DnnAdded, DnnSpec, StopRule
-from hpcbal.telemetry.ledger import LINE_BY_EVENT, Entry
-from hpcbal.telemetry.ledger.codec import entry_of, plain_of
+from hpcbal.telemetry.ledger.codec import Entry, entry_of, plain_of
+from hpcbal.telemetry.ledger.registry import LINE_BY_EVENT
 
 NOT_WRITTEN = {events.Started, events.ChooseSchedule, events.ProposeDnns, events.SuspendGroups, events.Finish}
 PLAN = RoundPlan(

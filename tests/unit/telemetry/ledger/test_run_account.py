@@ -10,21 +10,17 @@ from ledger_lines import a, plan_of
 from hpcbal.events.ensemble import CheckpointWritten, EpochDone, GroupPlan, StartProfiling, StartRound
 from hpcbal.events.epoch import EpochFacts
 from hpcbal.events.line import Line
-from hpcbal.telemetry.ledger import (
+from hpcbal.telemetry.ledger.account import RunAccount
+from hpcbal.telemetry.ledger.job_lines import (
     JobEpochLine,
     JobPlacedLine,
     JobSubmittedLine,
     MachinesBusyLine,
     MachinesUsedLine,
-    NodeFacts,
-    PredictionLine,
     RolesAssignedLine,
-    RunAccount,
-    RunFinishedLine,
-    RunStartedLine,
-    WholeRun,
     WorkerFacts,
 )
+from hpcbal.telemetry.ledger.run import NodeFacts, PredictionLine, RunFinishedLine, RunStartedLine, WholeRun
 
 
 def started(num_slots: int = 2, opening_s: float = 3.0, **given: object) -> RunStartedLine:

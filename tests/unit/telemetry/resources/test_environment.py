@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import numpy as np
 
 import hpcbal
-from hpcbal.telemetry import environment_versions
+from hpcbal.telemetry.resources.processes import environment_versions
 
 
 def test_versions_of_what_is_installed_are_reported():

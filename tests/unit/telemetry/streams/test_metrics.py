@@ -12,8 +12,9 @@ from tensorboard.compat.tensorflow_stub.pywrap_tensorflow import PyRecordReader_
 
 from hpcbal.errors import OutputError
 from hpcbal.events.history import EpochRecord
-from hpcbal.telemetry import MetricsWriter, RunDirectory, read_metrics
+from hpcbal.telemetry.files.run_directory import RunDirectory
 from hpcbal.telemetry.streams import metrics as module
+from hpcbal.telemetry.streams.metrics import MetricsWriter, read_metrics
 
 
 def record(epoch: int, **metrics: float) -> EpochRecord:
@@ -180,7 +181,13 @@ def test_no_metrics_read_as_none(tmp_path):
 
 def test_nothing_heavy_is_imported_for_it():
     heavy = {"tensorflow", "tensorboard", "mpi4py", "h5py", "rich"}
-    code = "import sys; from hpcbal.telemetry import *; print(*sys.modules)"
+    code = """
+import importlib, pkgutil, sys
+import hpcbal.telemetry
+for module in pkgutil.walk_packages(hpcbal.telemetry.__path__, "hpcbal.telemetry."):
+    importlib.import_module(module.name)
+print(*sys.modules)
+"""
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60
     )

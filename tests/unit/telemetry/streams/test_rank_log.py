@@ -8,7 +8,7 @@ import pytest
 
 from hpcbal import processes
 from hpcbal.errors import OutputError
-from hpcbal.telemetry import configure_rank_logging
+from hpcbal.telemetry.streams.rank_log import configure_rank_logging
 
 log = logging.getLogger("hpcbal.some.room")
 

@@ -7,6 +7,7 @@ import pytest
 
 from hpcbal.events.ensemble import (
     CheckpointWritten,
+    Delta,
     DnnFailed,
     EpochDone,
     Finish,
@@ -29,8 +30,7 @@ from hpcbal.events.ensemble import (
     SuspendRequested,
 )
 from hpcbal.events.history import Position
-from hpcbal.policies import Delta
-from hpcbal.telemetry.ledger import DnnDoneLine
+from hpcbal.telemetry.ledger.dnn_lines import DnnDoneLine
 from hpcbal.telemetry.views.progress import Progress
 
 

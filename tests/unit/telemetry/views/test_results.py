@@ -6,7 +6,7 @@ import pytest
 
 from hpcbal.errors import InputError
 from hpcbal.kinds import JOBS, PARAMSERVER
-from hpcbal.telemetry import ResultRow, read_results, render_results, write_results
+from hpcbal.telemetry.views.results import ResultRow, read_results, render_results, write_results
 from hpcbal.telemetry.views.summary import differing_settings, main_metric_of, summary_of
 
 ROWS = [

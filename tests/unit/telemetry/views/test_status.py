@@ -7,8 +7,9 @@ import os
 import pytest
 
 from hpcbal.errors import InputError
-from hpcbal.telemetry import new_status, read_status, render_status, write_status
-from hpcbal.telemetry.views.status import PHASES, death_note, end_status, has_ended
+from hpcbal.telemetry.views.ensemble_table import new_status
+from hpcbal.telemetry.views.read_status import read_status, render_status
+from hpcbal.telemetry.views.status import PHASES, death_note, end_status, has_ended, write_status
 
 NOW = 1_700_000_000.0
 
