@@ -69,7 +69,6 @@ def test_dnns_that_differ_in_no_rate_are_found_by_each_name() -> None:
     assert profile_by_name(kept, changed, 4).measured["twin"] == {1: 9.0}
 
 
-
 @pytest.mark.parametrize("profile", [{}, {"entries": []}, {"format": 99, "entries": {}}, []])
 def test_a_value_that_is_not_a_profile_is_refused(profile: dict[str, object]) -> None:
     with pytest.raises(PolicyError, match="measure again"):
