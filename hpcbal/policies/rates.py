@@ -292,7 +292,10 @@ def profile_to_dict(
         before = entries.pop(key, None)
         kept = _rates_for(before, key, table.slots_per_node)
         kept.update(rate_by_count)
-        names = dict.fromkeys(_names_in(before), key) | key_by_dnn  # a DNN that has changed left the entry
+        names = {
+            **dict.fromkeys(_names_in(before), key),
+            **key_by_dnn,
+        }  # a DNN that has changed left the entry
         others = sorted(name for name, each in names.items() if each == key and name != dnn_id)
         entries[key] = {
             "dnn": dnn_id,
