@@ -21,7 +21,7 @@ from typing import Any
 from support.provenance import provenance
 from support.starting import train
 
-from hpcbal.paramserver.api import Table
+from hpcbal.paramserver.api.update import Table
 from hpcbal.simulator.paramserver import Delays, ServingJob, ServingMachine, simulate_roles
 from hpcbal.telemetry.ledger.job_lines import JobEpochLine
 

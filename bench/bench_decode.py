@@ -39,7 +39,8 @@ from support.provenance import provenance
 from support.starting import environment
 
 from hpcbal.data import LabelSpec, PreprocessedSamples
-from hpcbal.data.operations import Decode, Resize
+from hpcbal.data.operations.decode import Decode
+from hpcbal.data.operations.geometry import Resize
 
 HEIGHT, WIDTH, QUALITY = 375, 500, 90
 CONTRAST = 20.0

@@ -43,7 +43,7 @@ from support.starting import train
 from workloads.harmony_real import BANDWIDTH, JOBS, NUM_MACHINES, STEPS, file_of
 
 from hpcbal.config import JobsConfig, SharedJobConfig, load_config
-from hpcbal.paramserver.api import DataBlocks
+from hpcbal.paramserver.api.batch import DataBlocks
 from hpcbal.paramserver.store.layout import Layout
 from hpcbal.paramserver.worker.loading import JobSetup, fill_first, first_data
 from hpcbal.policies.grouping.memory import MemoryLimit

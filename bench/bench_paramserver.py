@@ -33,7 +33,9 @@ import numpy as np
 from support.provenance import provenance
 from support.starting import MPI_ENVIRONMENT, environment, mpirun
 
-from hpcbal.paramserver.api import App, Batch, Parameters, Table, Update, Updates
+from hpcbal.paramserver.api.app import App
+from hpcbal.paramserver.api.batch import Batch
+from hpcbal.paramserver.api.update import Parameters, Table, Update, Updates
 
 LAUNCHED = "HPCBAL_BENCH_RANK"
 COLUMNS = 64
@@ -296,7 +298,7 @@ def epoch(args: argparse.Namespace, comm: Any) -> dict[str, Any]:
     from hpcbal.comm.collectives import patient_barrier
     from hpcbal.comm.mpi import MpiChannel
     from hpcbal.paramserver.alone import Alone
-    from hpcbal.paramserver.api import DataBlocks
+    from hpcbal.paramserver.api.batch import DataBlocks
     from hpcbal.paramserver.engine.executor import Executor
     from hpcbal.paramserver.engine.mpi_transport import MpiTransport
     from hpcbal.paramserver.store.layout import Layout

@@ -95,7 +95,8 @@ def hpcbal(task: Task, world: MPI.Intracomm) -> tuple[Passes, Callable[[], dict[
     from hpcbal.comm.backoff import Backoff
     from hpcbal.config.schema.ensemble import DataplaneConfig
     from hpcbal.data import PreprocessedSamples
-    from hpcbal.data.operations import Decode, Resize
+    from hpcbal.data.operations.decode import Decode
+    from hpcbal.data.operations.geometry import Resize
     from hpcbal.dataplane.cache import SampleCache
     from hpcbal.dataplane.cache_size import CacheNeed
     from hpcbal.dataplane.producer import NodeTopology, Producer

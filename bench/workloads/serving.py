@@ -7,16 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from hpcbal.paramserver.api import (
-    App,
-    Batch,
-    Columns,
-    IntArray,
-    Parameters,
-    SampleSource,
-    Table,
-    Updates,
-)
+from hpcbal.paramserver.api.app import App, SampleSource
+from hpcbal.paramserver.api.batch import Batch
+from hpcbal.paramserver.api.columns import Columns, IntArray
+from hpcbal.paramserver.api.update import Parameters, Table, Updates
 
 
 class Empty:

@@ -12,7 +12,7 @@ from hpcbal.cli.options import Subparsers, add_json, print_json, print_text, pri
 from hpcbal.processes import say
 
 if TYPE_CHECKING:
-    from hpcbal.report import ReportData
+    from hpcbal.report.model import ReportData
 
 
 def add_parser(verbs: Subparsers) -> None:
@@ -86,8 +86,7 @@ class Made:
 
 def write(args: argparse.Namespace, warn: Callable[[str], None]) -> Made:
     """Make the page and the plots."""
-    from hpcbal.report import write_page, write_plots
-    from hpcbal.report.page.page import START_OF_PAGE, plots_beside
+    from hpcbal.report.page.page import START_OF_PAGE, plots_beside, write_page, write_plots
     from hpcbal.telemetry.files.atomic_file import check_own
     from hpcbal.telemetry.files.run_directory import RunDirectory
 
@@ -101,7 +100,7 @@ def write(args: argparse.Namespace, warn: Callable[[str], None]) -> Made:
 
 
 def _read(args: argparse.Namespace, warn: Callable[[str], None]) -> ReportData:
-    from hpcbal.report import read_run
+    from hpcbal.report.reading.run_files import read_run
 
     data = read_run(args.directory)
     if data.problem:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from hpcbal.planning.calibration import EarlierRun
-    from hpcbal.report import ReportData
+    from hpcbal.report.model import ReportData
     from hpcbal.telemetry.ledger.run import RunStartedLine
 
 REFRESH_S = 2.0

@@ -13,8 +13,7 @@ from numpy.typing import NDArray
 
 from hpcbal import env
 from hpcbal.data.dataset import UnusableSampleError, kind_of, unmasked
-from hpcbal.data.operations import OperationError
-from hpcbal.data.operations.base import require_array
+from hpcbal.data.operations.base import OperationError, require_array
 from hpcbal.data.spec import SampleSpec
 from hpcbal.errors import DataError, HpcbalError, UserCodeError
 from hpcbal.processes import leave_if_forked

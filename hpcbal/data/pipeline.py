@@ -12,15 +12,10 @@ from numpy.typing import NDArray
 from hpcbal.data.arrays import Affine
 from hpcbal.data.custom_operation import CustomOperation, custom_operation
 from hpcbal.data.dataset import RawSample
-from hpcbal.data.operations import (
-    OPERATIONS,
-    ElementwiseOperation,
-    MixingOperation,
-    Operation,
-    OperationError,
-)
+from hpcbal.data.operations import OPERATIONS
+from hpcbal.data.operations.base import ElementwiseOperation, Operation, OperationError
 from hpcbal.data.operations.decode import ScaledDecode
-from hpcbal.data.operations.mixing import weighted_mean
+from hpcbal.data.operations.mixing import MixingOperation, weighted_mean
 from hpcbal.data.spec import LabelSpec, SampleSpec
 from hpcbal.errors import ConfigError, DataError, InputError, UserCodeError
 

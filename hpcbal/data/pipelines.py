@@ -13,7 +13,8 @@ from hpcbal.config.source.meant import did_you_mean
 from hpcbal.data.arrays import Affine
 from hpcbal.data.custom_operation import CustomOperation
 from hpcbal.data.dataset import AnySample, RawSample, RawSpec, specs_by_name
-from hpcbal.data.operations import MixingOperation, Operation, OperationError
+from hpcbal.data.operations.base import Operation, OperationError
+from hpcbal.data.operations.mixing import MixingOperation
 from hpcbal.data.pipeline import Pipeline
 from hpcbal.data.spec import UNNAMED, SampleSpec
 from hpcbal.errors import ConfigError, DataError

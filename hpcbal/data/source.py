@@ -30,7 +30,8 @@ from hpcbal.data.dataset import (
 )
 from hpcbal.data.labels import check_classes, class_labels, doubts_about
 from hpcbal.data.named import has_names
-from hpcbal.data.operations import MixingOperation, Operation
+from hpcbal.data.operations.base import Operation
+from hpcbal.data.operations.mixing import MixingOperation
 from hpcbal.data.pipeline import Mixing, Sample, SampleStreams, build_operations
 from hpcbal.data.pipelines import Pipelines
 from hpcbal.data.sizes import RANDOM_ORDER, SizeOrder, declared_sizes, declared_weights

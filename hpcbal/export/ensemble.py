@@ -15,7 +15,8 @@ from hpcbal.config.checks.frameworks import framework_of
 from hpcbal.data import BadSample, PreprocessedSamples, open_source
 from hpcbal.data.arrays import Affine
 from hpcbal.data.content import are_alike
-from hpcbal.data.operations import ElementwiseOperation, MixingOperation
+from hpcbal.data.operations.base import ElementwiseOperation
+from hpcbal.data.operations.mixing import MixingOperation
 from hpcbal.data.pipeline import build_operations
 from hpcbal.data.spec import UNNAMED
 from hpcbal.dataplane.reader import Batch

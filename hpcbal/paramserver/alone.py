@@ -15,18 +15,10 @@ from numpy.typing import NDArray
 
 from hpcbal.comm.channel import Message
 from hpcbal.errors import InputError
-from hpcbal.paramserver.api import (
-    App,
-    DataBlock,
-    DataBlocks,
-    IntArray,
-    Parameters,
-    Table,
-    apply_update,
-    checked_metrics,
-    rng_of_parameters,
-    tables_of,
-)
+from hpcbal.paramserver.api.app import App, apply_update, checked_metrics, tables_of
+from hpcbal.paramserver.api.batch import DataBlock, DataBlocks, rng_of_parameters
+from hpcbal.paramserver.api.columns import IntArray
+from hpcbal.paramserver.api.update import Parameters, Table
 from hpcbal.paramserver.master import messages
 from hpcbal.paramserver.master.messages import Report
 from hpcbal.paramserver.store.layout import Layout

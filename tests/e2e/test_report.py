@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from hpcbal.report import read_run
+from hpcbal.report.reading.run_files import read_run
 
 pytestmark = [pytest.mark.e2e, pytest.mark.mpi]
 

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from hpcbal.report import (
+from hpcbal.report.model import (
     EpochPoint,
     GroupWait,
     JobReport,
@@ -31,8 +31,8 @@ from hpcbal.report import (
     SlotSpan,
     SlotUse,
     WorkReport,
-    render_page,
 )
+from hpcbal.report.page.page import render_page
 
 pytestmark = pytest.mark.e2e
 

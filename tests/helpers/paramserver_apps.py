@@ -6,7 +6,10 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from hpcbal.paramserver.api import App, Batch, Columns, Needs, Parameters, Ragged, Table, Updates
+from hpcbal.paramserver.api.app import App
+from hpcbal.paramserver.api.batch import Batch
+from hpcbal.paramserver.api.columns import Columns, Ragged
+from hpcbal.paramserver.api.update import Needs, Parameters, Table, Updates
 from hpcbal.paramserver.apps import MLR
 from hpcbal.paramserver.apps.sources import ArraySource
 

@@ -12,8 +12,10 @@ from loopback import LoopbackChannel
 from numpy.typing import NDArray
 
 from hpcbal.comm.channel import Channel
-from hpcbal.paramserver.api import App, DataBlocks, IntArray
-from hpcbal.paramserver.api import Table as AppTable
+from hpcbal.paramserver.api.app import App
+from hpcbal.paramserver.api.batch import DataBlocks
+from hpcbal.paramserver.api.columns import IntArray
+from hpcbal.paramserver.api.update import Table as AppTable
 from hpcbal.paramserver.engine.executor import Executor
 from hpcbal.paramserver.engine.loopback_transport import LoopbackTransport
 from hpcbal.paramserver.engine.reactor import wait_for_message

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hpcbal.paramserver.api import IntArray
+from hpcbal.paramserver.api.columns import IntArray
 from hpcbal.paramserver.apps.descent import Floats, Penalty, Terms
 from hpcbal.paramserver.apps.lda import Counts, Int32Array, Prior
 from hpcbal.policies.batching.time_curves import FloatArray

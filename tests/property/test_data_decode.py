@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from hpcbal.data.dataset import UnusableSampleError
-from hpcbal.data.operations import Decode
+from hpcbal.data.operations.decode import Decode
 
 
 def _encode(file_format: str) -> bytes:

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from hpcbal.data import LabelSpec, PreprocessedSamples, SampleSpec
-from hpcbal.data.operations import CenterCrop, Normalize, RandomCrop, RandomFlip, RandomRotation
+from hpcbal.data.operations.geometry import CenterCrop, RandomCrop, RandomFlip, RandomRotation
+from hpcbal.data.operations.pixel_values import Normalize
 
 
 class Noise:

@@ -12,8 +12,8 @@ from ledger_lines import a, entry, plan_of
 
 from hpcbal.events.ensemble import RoundPlan
 from hpcbal.events.epoch import EpochFacts
-from hpcbal.report import render_page
 from hpcbal.report.model import USE_KINDS, ReportData, SlotSpan, SlotUse
+from hpcbal.report.page.page import render_page
 from hpcbal.report.reading.replay import Replay
 from hpcbal.telemetry.ledger.codec import Entry
 from hpcbal.telemetry.ledger.registry import LINE_BY_EVENT

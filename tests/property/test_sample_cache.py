@@ -15,7 +15,10 @@ from PIL import Image
 
 from hpcbal.config.schema.ensemble import DataplaneConfig
 from hpcbal.data import BadSample, LabelSpec, PreprocessedSamples, SampleSpec
-from hpcbal.data.operations import Decode, Mixup, Normalize, RandomContrast, RandomCrop, RandomFlip, Resize
+from hpcbal.data.operations.decode import Decode
+from hpcbal.data.operations.geometry import RandomCrop, RandomFlip, Resize
+from hpcbal.data.operations.mixing import Mixup
+from hpcbal.data.operations.pixel_values import Normalize, RandomContrast
 from hpcbal.dataplane.cache import SampleCache
 from hpcbal.dataplane.cache_size import CacheNeed
 from hpcbal.dataplane.cell import Cell

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hpcbal.paramserver.api import Table
+from hpcbal.paramserver.api.update import Table
 from hpcbal.paramserver.master.events import BlockMove, Reconfigure
 from hpcbal.simulator.paramserver import ServingJob, ServingMachine, ServingRun, simulate_job
 

@@ -10,11 +10,11 @@ from pathlib import Path
 import hpcbal
 from hpcbal.cli.simulating.text import rows_to_dict
 from hpcbal.control.paradigms import INDEPENDENT
-from hpcbal.report import JobReport, Overhead, ReportData, RoundReport, SlotSpan, SlotUse, write_page
 from hpcbal.report.drawing.axes import AXIS_HEIGHT, LABEL_SIZE, Scale, draw_left, number_ticks
 from hpcbal.report.drawing.names import PALETTE
 from hpcbal.report.drawing.shapes import INK, QUIET, Drawing, Sheet, can_write_png, text_width, to_png, to_svg
-from hpcbal.report.model import Preprocessing
+from hpcbal.report.model import JobReport, Overhead, Preprocessing, ReportData, RoundReport, SlotSpan, SlotUse
+from hpcbal.report.page.page import write_page
 from hpcbal.report.reading.replay import slot_names
 from hpcbal.simulator.comparison import Row
 from hpcbal.simulator.record import PROFILE, SAVE, START, TRAIN, WAIT, RoundRecord, SimulatedRun

@@ -1,57 +1,9 @@
-"""The interface of an app, its arguments and returns, and the arithmetic of data blocks; see `App`."""
+"""The interface of a user's app: all that it implements, receives and returns; see `App`."""
 
-from hpcbal.paramserver.api.app import (
-    App,
-    Fact,
-    SampleSource,
-    apply_update,
-    checked_metrics,
-    has_default_update,
-    tables_of,
-)
-from hpcbal.paramserver.api.batch import (
-    Batch,
-    BatchPart,
-    DataBlock,
-    DataBlocks,
-    Slices,
-    gather_batch,
-    num_steps,
-    order_of_block,
-    rng_of_batch,
-    rng_of_parameters,
-    rng_of_state,
-    scatter_state,
-    step_samples,
-    step_slice,
-    whole_block,
-)
-from hpcbal.paramserver.api.checks import calling, checked_columns, checked_initial, checked_terms
-from hpcbal.paramserver.api.columns import (
-    Array,
-    Column,
-    Columns,
-    IntArray,
-    Ragged,
-    gather,
-    num_bytes_of,
-    num_samples_of,
-    places_in_values,
-    scatter,
-    share_offsets,
-)
-from hpcbal.paramserver.api.update import (
-    Access,
-    AppError,
-    Needs,
-    Parameters,
-    Table,
-    Update,
-    Updates,
-    checked_needs,
-    checked_updates,
-    held_bytes,
-)
+from hpcbal.paramserver.api.app import App, Fact, SampleSource
+from hpcbal.paramserver.api.batch import Batch, DataBlock, DataBlocks, step_samples
+from hpcbal.paramserver.api.columns import Array, Column, Columns, IntArray, Ragged
+from hpcbal.paramserver.api.update import Access, AppError, Needs, Parameters, Table, Update, Updates
 
 __all__ = [
     "Access",
@@ -59,7 +11,6 @@ __all__ = [
     "AppError",
     "Array",
     "Batch",
-    "BatchPart",
     "Column",
     "Columns",
     "DataBlock",
@@ -70,35 +21,8 @@ __all__ = [
     "Parameters",
     "Ragged",
     "SampleSource",
-    "Slices",
     "Table",
     "Update",
     "Updates",
-    "apply_update",
-    "calling",
-    "checked_columns",
-    "checked_initial",
-    "checked_metrics",
-    "checked_needs",
-    "checked_terms",
-    "checked_updates",
-    "gather",
-    "gather_batch",
-    "has_default_update",
-    "held_bytes",
-    "num_bytes_of",
-    "num_samples_of",
-    "num_steps",
-    "order_of_block",
-    "places_in_values",
-    "rng_of_batch",
-    "rng_of_parameters",
-    "rng_of_state",
-    "scatter",
-    "scatter_state",
-    "share_offsets",
     "step_samples",
-    "step_slice",
-    "tables_of",
-    "whole_block",
 ]

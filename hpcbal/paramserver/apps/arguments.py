@@ -8,7 +8,8 @@ import numpy as np
 
 from hpcbal.data.dataset import kind_of
 from hpcbal.errors import InputError
-from hpcbal.paramserver.api import Array, Columns, Ragged, SampleSource
+from hpcbal.paramserver.api.app import SampleSource
+from hpcbal.paramserver.api.columns import Array, Columns, Ragged
 
 _NUM_LOOKED_AT = 1000
 

@@ -9,16 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hpcbal.errors import InputError
-from hpcbal.paramserver.api import (
-    App,
-    Batch,
-    Columns,
-    IntArray,
-    Parameters,
-    SampleSource,
-    Table,
-    Updates,
-)
+from hpcbal.paramserver.api.app import App, SampleSource
+from hpcbal.paramserver.api.batch import Batch
+from hpcbal.paramserver.api.columns import Columns, IntArray
+from hpcbal.paramserver.api.update import Parameters, Table, Updates
 from hpcbal.paramserver.apps.arguments import check_above, check_at_least, count_of, first_samples
 from hpcbal.paramserver.apps.descent import improve
 

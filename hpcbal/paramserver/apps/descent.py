@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hpcbal.paramserver.api import IntArray
+from hpcbal.paramserver.api.columns import IntArray
 from hpcbal.paramserver.apps._descent import descend as _descend
 from hpcbal.paramserver.apps._descent import improve_factors
 

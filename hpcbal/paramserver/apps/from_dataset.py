@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hpcbal.errors import DataError, InputError
-from hpcbal.paramserver.api import Array, Ragged
+from hpcbal.paramserver.api.columns import Array, Ragged
 from hpcbal.paramserver.apps.sources import ArraySource
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from hpcbal.errors import InputError
-from hpcbal.paramserver.api import Array, IntArray
+from hpcbal.paramserver.api.columns import Array, IntArray
 from hpcbal.paramserver.apps.sources import GeneratedSource, check_counts
 
 _SHARED = 1

@@ -10,19 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hpcbal.errors import InputError
-from hpcbal.paramserver.api import (
-    Access,
-    App,
-    Array,
-    Batch,
-    Columns,
-    IntArray,
-    Needs,
-    Parameters,
-    SampleSource,
-    Table,
-    Updates,
-)
+from hpcbal.paramserver.api.app import App, SampleSource
+from hpcbal.paramserver.api.batch import Batch
+from hpcbal.paramserver.api.columns import Array, Columns, IntArray
+from hpcbal.paramserver.api.update import Access, Needs, Parameters, Table, Updates
 from hpcbal.paramserver.apps.arguments import (
     check_at_least,
     check_choice,

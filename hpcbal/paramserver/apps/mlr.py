@@ -8,20 +8,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hpcbal.paramserver.api import (
-    Access,
-    App,
-    AppError,
-    Array,
-    Batch,
-    Columns,
-    Needs,
-    Parameters,
-    SampleSource,
-    Table,
-    Update,
-    Updates,
-)
+from hpcbal.paramserver.api.app import App, SampleSource
+from hpcbal.paramserver.api.batch import Batch
+from hpcbal.paramserver.api.columns import Array, Columns
+from hpcbal.paramserver.api.update import Access, AppError, Needs, Parameters, Table, Update, Updates
 from hpcbal.paramserver.apps.arguments import (
     check_above,
     check_at_least,

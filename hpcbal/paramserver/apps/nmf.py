@@ -8,21 +8,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hpcbal.paramserver.api import (
-    Access,
-    App,
-    Array,
-    Batch,
-    Columns,
-    IntArray,
-    Needs,
-    Parameters,
-    Ragged,
-    SampleSource,
-    Table,
-    Update,
-    Updates,
-)
+from hpcbal.paramserver.api.app import App, SampleSource
+from hpcbal.paramserver.api.batch import Batch
+from hpcbal.paramserver.api.columns import Array, Columns, IntArray, Ragged
+from hpcbal.paramserver.api.update import Access, Needs, Parameters, Table, Update, Updates
 from hpcbal.paramserver.apps.arguments import (
     check_above,
     check_at_least,

@@ -15,10 +15,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hpcbal.errors import DataError, InputError
-from hpcbal.paramserver.api import (
+from hpcbal.paramserver.api.app import Fact
+from hpcbal.paramserver.api.columns import (
     Column,
     Columns,
-    Fact,
     IntArray,
     Ragged,
     gather,

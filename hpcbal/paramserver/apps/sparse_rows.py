@@ -10,7 +10,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from hpcbal.paramserver.api import IntArray, Ragged
+from hpcbal.paramserver.api.columns import IntArray, Ragged
 
 FloatArray = NDArray[Any]
 

@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hpcbal.paramserver.api import IntArray, Table, Update
+from hpcbal.paramserver.api.columns import IntArray
+from hpcbal.paramserver.api.update import Table, Update
 from hpcbal.paramserver.engine.buffers import Buffers
 from hpcbal.paramserver.engine.transport import Segments
 from hpcbal.paramserver.engine.wire import ALL_ROWS, MAX_ENTRIES, Frame, FrameKind, Wire

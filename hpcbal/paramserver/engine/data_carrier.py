@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hpcbal.paramserver.api import DataBlock, IntArray, gather, scatter
+from hpcbal.paramserver.api.batch import DataBlock
+from hpcbal.paramserver.api.columns import IntArray, gather, scatter
 from hpcbal.paramserver.engine.transport import Segments
 from hpcbal.paramserver.engine.wire import Frame, FrameKind, Wire
 from hpcbal.paramserver.store.moving import Segment

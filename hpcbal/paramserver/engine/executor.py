@@ -18,7 +18,7 @@ import numpy as np
 from hpcbal.comm.channel import Channel, Message
 from hpcbal.errors import HpcbalError, UserCodeError
 from hpcbal.events.event_log import MachineError
-from hpcbal.paramserver.api import AppError, Parameters, held_bytes
+from hpcbal.paramserver.api.update import AppError, Parameters, held_bytes
 from hpcbal.paramserver.engine.client import ParameterClient
 from hpcbal.paramserver.engine.data_carrier import DataCarrier
 from hpcbal.paramserver.engine.held_block import allocate

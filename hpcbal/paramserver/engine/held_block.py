@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hpcbal.paramserver.api import IntArray
+from hpcbal.paramserver.api.columns import IntArray
 from hpcbal.paramserver.store.layout import Layout
 from hpcbal.paramserver.worker.worker import BEFORE_ALL_STEPS
 

@@ -20,7 +20,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hpcbal.errors import UserCodeError
-from hpcbal.paramserver.api import App, IntArray, Table, apply_update, calling, held_bytes
+from hpcbal.paramserver.api.app import App, apply_update
+from hpcbal.paramserver.api.checks import calling
+from hpcbal.paramserver.api.columns import IntArray
+from hpcbal.paramserver.api.update import Table, held_bytes
 from hpcbal.paramserver.engine.buffers import Buffers, PushRoom, view
 from hpcbal.paramserver.engine.held_block import HeldBlock
 from hpcbal.paramserver.engine.transport import Segments, Then

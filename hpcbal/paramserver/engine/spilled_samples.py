@@ -14,15 +14,8 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, ExitStack
 from functools import partial
 
-from hpcbal.paramserver.api import (
-    Batch,
-    DataBlock,
-    DataBlocks,
-    IntArray,
-    Slices,
-    num_bytes_of,
-    scatter_state,
-)
+from hpcbal.paramserver.api.batch import Batch, DataBlock, DataBlocks, Slices, scatter_state
+from hpcbal.paramserver.api.columns import IntArray, num_bytes_of
 from hpcbal.paramserver.spilling import LocalDisk, StoredBlock, Window
 from hpcbal.paramserver.worker.samples import Cursor, Turn, WorkerSamples, bytes_of_block
 

@@ -18,17 +18,10 @@ from hpcbal.config.schema.section import is_import_path
 from hpcbal.data.spec import LabelSpec, SampleSpec
 from hpcbal.errors import InputError
 from hpcbal.events.history import KERAS_METRICS
-from hpcbal.paramserver.api import (
-    App,
-    AppError,
-    Array,
-    Batch,
-    IntArray,
-    Parameters,
-    SampleSource,
-    Table,
-    Updates,
-)
+from hpcbal.paramserver.api.app import App, SampleSource
+from hpcbal.paramserver.api.batch import Batch
+from hpcbal.paramserver.api.columns import Array, IntArray
+from hpcbal.paramserver.api.update import AppError, Parameters, Table, Updates
 from hpcbal.paramserver.apps.arguments import check_above, check_at_least, dense_column, first_samples
 from hpcbal.training.groups import NonFiniteError
 

@@ -17,7 +17,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hpcbal.paramserver.api import Column, Columns, DataBlock, IntArray, Ragged, gather, num_bytes_of
+from hpcbal.paramserver.api.batch import DataBlock
+from hpcbal.paramserver.api.columns import Column, Columns, IntArray, Ragged, gather, num_bytes_of
 from hpcbal.paramserver.spilling.disk import SpillFile
 
 

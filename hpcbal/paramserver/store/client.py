@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from hpcbal.events.event_log import EventLog, MachineError
-from hpcbal.paramserver.api import IntArray
+from hpcbal.paramserver.api.columns import IntArray
 from hpcbal.paramserver.store.layout import Ownership
 
 MAX_EVENTS = 100

@@ -10,7 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from hpcbal.errors import HpcbalError
-from hpcbal.paramserver.api import IntArray, Table
+from hpcbal.paramserver.api.columns import IntArray
+from hpcbal.paramserver.api.update import Table
 
 MAX_ROWS = 1 << 31
 """Most rows of a table: products of two row numbers must fit 63 bits."""

@@ -11,22 +11,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from hpcbal.paramserver.api import (
-    App,
-    Batch,
-    DataBlock,
-    IntArray,
-    Needs,
-    Parameters,
-    Update,
-    calling,
-    checked_needs,
-    checked_terms,
-    checked_updates,
-    gather_batch,
-    has_default_update,
-    whole_block,
-)
+from hpcbal.paramserver.api.app import App, has_default_update
+from hpcbal.paramserver.api.batch import Batch, DataBlock, gather_batch, whole_block
+from hpcbal.paramserver.api.checks import calling, checked_terms
+from hpcbal.paramserver.api.columns import IntArray
+from hpcbal.paramserver.api.update import Needs, Parameters, Update, checked_needs, checked_updates
 from hpcbal.paramserver.worker.loading import JobSetup
 from hpcbal.paramserver.worker.resources import Waits
 from hpcbal.paramserver.worker.samples import Turn, WorkerSamples

@@ -14,7 +14,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from functools import partial
 
-from hpcbal.paramserver.api import DataBlock, IntArray
+from hpcbal.paramserver.api.batch import DataBlock
+from hpcbal.paramserver.api.columns import IntArray
 from hpcbal.paramserver.master.messages import BlocksMoved, Report
 from hpcbal.paramserver.store.moving import MoveQueue, Segment
 from hpcbal.paramserver.worker.samples import Cursor, OpenTurns, WorkerSamples

@@ -10,22 +10,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hpcbal.errors import CheckpointError
-from hpcbal.paramserver.api import (
-    App,
-    Columns,
+from hpcbal.paramserver.api.app import App, tables_of
+from hpcbal.paramserver.api.batch import (
     DataBlock,
     DataBlocks,
-    Ragged,
-    Table,
-    calling,
-    checked_columns,
-    checked_initial,
     num_steps,
     rng_of_parameters,
     rng_of_state,
     step_samples,
-    tables_of,
 )
+from hpcbal.paramserver.api.checks import calling, checked_columns, checked_initial
+from hpcbal.paramserver.api.columns import Columns, Ragged
+from hpcbal.paramserver.api.update import Table
 from hpcbal.paramserver.master.messages import What
 from hpcbal.paramserver.store.layout import Layout
 from hpcbal.paramserver.worker.samples import Cursor

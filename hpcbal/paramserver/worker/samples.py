@@ -8,17 +8,16 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hpcbal.paramserver.api import (
+from hpcbal.paramserver.api.batch import (
     Batch,
     DataBlock,
     DataBlocks,
-    IntArray,
     Slices,
-    num_bytes_of,
     order_of_block,
     scatter_state,
     step_slice,
 )
+from hpcbal.paramserver.api.columns import IntArray, num_bytes_of
 from hpcbal.paramserver.master.messages import TurnDone
 
 Order = Callable[[int, int, int, int], IntArray]

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hpcbal.paramserver.api import IntArray, Table, Update
+from hpcbal.paramserver.api.columns import IntArray
+from hpcbal.paramserver.api.update import Table, Update
 
 ID_BYTES = 8
 """Bytes of the number of a row, int64."""

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from hpcbal.config import JobsConfig, ParamServerConfig
 from hpcbal.errors import InputError
 from hpcbal.events.history import EpochRecord
-from hpcbal.paramserver.api import num_steps
+from hpcbal.paramserver.api.batch import num_steps
 from hpcbal.paramserver.coscheduling.profiling import IterationMeter, load_of
 from hpcbal.paramserver.engine.transport import NUM_STREAMS
 from hpcbal.paramserver.master.bounded_staleness import BoundedStaleness

@@ -10,7 +10,7 @@ from typing import Any
 from hpcbal.cluster.roles import SCHEDULER_RANK
 from hpcbal.comm.channel import Channel, Message
 from hpcbal.config import ParamServerConfig
-from hpcbal.paramserver.api import DataBlocks
+from hpcbal.paramserver.api.batch import DataBlocks
 from hpcbal.paramserver.engine.executor import Executor
 from hpcbal.paramserver.engine.transport import Transport
 from hpcbal.paramserver.engine.wire import Tracer

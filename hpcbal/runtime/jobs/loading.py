@@ -14,15 +14,10 @@ from hpcbal import env
 from hpcbal.config import ParamServerConfig, PsJobConfig, SharedJobConfig, load_object
 from hpcbal.config.callables import APP, DATASET, Contract, misfits
 from hpcbal.errors import HpcbalError, InputError, OutputError, UserCodeError
-from hpcbal.paramserver.api import (
-    App,
-    IntArray,
-    SampleSource,
-    Table,
-    checked_columns,
-    num_bytes_of,
-    tables_of,
-)
+from hpcbal.paramserver.api.app import App, SampleSource, tables_of
+from hpcbal.paramserver.api.checks import checked_columns
+from hpcbal.paramserver.api.columns import IntArray, num_bytes_of
+from hpcbal.paramserver.api.update import Table
 from hpcbal.processes import leave_if_forked
 from hpcbal.runtime.jobs.checkpoint import SavedJob
 from hpcbal.user_code import summary

@@ -12,7 +12,9 @@ from hpcbal.cluster.roles import SCHEDULER_RANK
 from hpcbal.cluster.walltime import WalltimeLimit
 from hpcbal.comm.channel import Message
 from hpcbal.errors import ExitCode, UserCodeError, code_of_end
-from hpcbal.paramserver.api import AppError, calling, checked_metrics
+from hpcbal.paramserver.api.app import checked_metrics
+from hpcbal.paramserver.api.checks import calling
+from hpcbal.paramserver.api.update import AppError
 from hpcbal.paramserver.engine.rank_resources import in_thread
 from hpcbal.paramserver.engine.reactor import Patience
 from hpcbal.paramserver.master import messages

@@ -9,18 +9,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from hpcbal.config import PsJobConfig
-from hpcbal.paramserver.api import (
-    Batch,
-    DataBlock,
-    DataBlocks,
-    calling,
-    checked_columns,
-    checked_needs,
-    gather_batch,
-    held_bytes,
-    num_bytes_of,
-    rng_of_state,
-)
+from hpcbal.paramserver.api.batch import Batch, DataBlock, DataBlocks, gather_batch, rng_of_state
+from hpcbal.paramserver.api.checks import calling, checked_columns
+from hpcbal.paramserver.api.columns import num_bytes_of
+from hpcbal.paramserver.api.update import checked_needs, held_bytes
 from hpcbal.paramserver.worker.several_blocks import ID_BYTES
 from hpcbal.policies.grouping.memory import JobMemory
 from hpcbal.runtime.jobs.loading import Cut, LoadedJob

@@ -13,7 +13,9 @@ from numpy.typing import NDArray
 
 from hpcbal.config import PsJobConfig
 from hpcbal.errors import InputError, OutputError
-from hpcbal.paramserver.api import App, Column, DataBlocks, Ragged
+from hpcbal.paramserver.api.app import App
+from hpcbal.paramserver.api.batch import DataBlocks
+from hpcbal.paramserver.api.columns import Column, Ragged
 from hpcbal.paramserver.store.layout import Layout
 from hpcbal.paramserver.worker.loading import VALUES, JobSetup, saved_data
 from hpcbal.runtime.jobs.checkpoint import DATA, JOBS_FOLDER, PARAMETERS, read_blocks, read_saved

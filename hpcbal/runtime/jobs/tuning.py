@@ -9,7 +9,8 @@ from collections.abc import Collection, Sequence
 
 from hpcbal.config import ParamServerConfig
 from hpcbal.errors import PolicyError
-from hpcbal.paramserver.api import DataBlocks, held_bytes
+from hpcbal.paramserver.api.batch import DataBlocks
+from hpcbal.paramserver.api.update import held_bytes
 from hpcbal.paramserver.master.events import BlockMove, Reconfigure
 from hpcbal.paramserver.master.job import JobMachine
 from hpcbal.paramserver.master.messages import ServerReport, TurnDone

@@ -29,7 +29,8 @@ def write_final_report(run: RunDirectory, deadline_s: float = DEADLINE_S) -> Non
 
 def _write(run: RunDirectory) -> None:
     try:
-        from hpcbal.report import read_run, write_page
+        from hpcbal.report.page.page import write_page
+        from hpcbal.report.reading.run_files import read_run
 
         write_page(read_run(run.root), run.report)
     except HpcbalError as error:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from hpcbal.config import JobsConfig
 from hpcbal.errors import InputError
-from hpcbal.paramserver.api import num_steps
+from hpcbal.paramserver.api.batch import num_steps
 from hpcbal.runtime.jobs.groups import check_fits, policy_of
 from hpcbal.runtime.jobs.loading import LoadedJob, first_cut
 from hpcbal.runtime.jobs.needs import needs_of

@@ -11,19 +11,11 @@ import numpy as np
 
 from hpcbal.config import PsJobConfig
 from hpcbal.errors import UserCodeError
-from hpcbal.paramserver.api import (
-    AppError,
-    DataBlock,
-    DataBlocks,
-    IntArray,
-    calling,
-    checked_needs,
-    checked_updates,
-    gather_batch,
-    has_default_update,
-    num_bytes_of,
-    whole_block,
-)
+from hpcbal.paramserver.api.app import has_default_update
+from hpcbal.paramserver.api.batch import DataBlock, DataBlocks, gather_batch, whole_block
+from hpcbal.paramserver.api.checks import calling
+from hpcbal.paramserver.api.columns import IntArray, num_bytes_of
+from hpcbal.paramserver.api.update import AppError, checked_needs, checked_updates
 from hpcbal.paramserver.store.layout import Layout
 from hpcbal.paramserver.worker.loading import JobSetup, first_data
 from hpcbal.paramserver.worker.several_blocks import ID_BYTES, UpdateSum, bytes_of

@@ -13,7 +13,7 @@ from typing import Protocol
 
 from hpcbal.comm.channel import Message
 from hpcbal.events.history import EpochRecord
-from hpcbal.paramserver.api import Table
+from hpcbal.paramserver.api.update import Table
 from hpcbal.paramserver.coscheduling.profiling import IterationMeter, load_of, note_disturbance
 from hpcbal.paramserver.coscheduling.subtasks import AskForNetwork, NetworkUsed, UseNetwork
 from hpcbal.paramserver.coscheduling.synchroniser import KEEP_S, Grant, NetworkSynchroniser

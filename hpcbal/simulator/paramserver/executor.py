@@ -8,7 +8,8 @@ from functools import partial
 import numpy as np
 
 from hpcbal.comm.channel import Message
-from hpcbal.paramserver.api import DataBlock, IntArray
+from hpcbal.paramserver.api.batch import DataBlock
+from hpcbal.paramserver.api.columns import IntArray
 from hpcbal.paramserver.engine.wire import ENTRY_BYTES, HEADER_BYTES
 from hpcbal.paramserver.master import messages
 from hpcbal.paramserver.master.messages import Report

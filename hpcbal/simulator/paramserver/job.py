@@ -9,7 +9,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from hpcbal.errors import InputError
-from hpcbal.paramserver.api import DataBlocks, Table, num_steps
+from hpcbal.paramserver.api.batch import DataBlocks, num_steps
+from hpcbal.paramserver.api.update import Table
 from hpcbal.paramserver.store.layout import Layout
 from hpcbal.paramserver.worker.several_blocks import size_factor
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hpcbal.paramserver.api import IntArray
+from hpcbal.paramserver.api.columns import IntArray
 from hpcbal.simulator.paramserver.job import ServingJob
 
 ID_BYTES = 8

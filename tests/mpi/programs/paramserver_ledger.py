@@ -12,7 +12,10 @@ import numpy as np
 from mpi4py import MPI
 from paramserver_moves import Rotation, Setup, train
 
-from hpcbal.paramserver.api import App, Batch, Columns, Needs, Parameters, Table, Updates
+from hpcbal.paramserver.api.app import App
+from hpcbal.paramserver.api.batch import Batch
+from hpcbal.paramserver.api.columns import Columns
+from hpcbal.paramserver.api.update import Needs, Parameters, Table, Updates
 from hpcbal.paramserver.apps.sources import ArraySource
 
 SAMPLES, EPOCHS, SPARSE_ROWS = 600, 3, 400

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from hpcbal.data import LabelSpec, PreprocessedSamples
-from hpcbal.data.operations import Mixup, RandomCrop
+from hpcbal.data.operations.geometry import RandomCrop
+from hpcbal.data.operations.mixing import Mixup
 from hpcbal.data.sizes import SizeOrder
 from hpcbal.dataplane.cell import Cell
 from hpcbal.dataplane.composer import BlockComposer

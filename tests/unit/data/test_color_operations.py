@@ -12,14 +12,9 @@ from numpy.typing import NDArray
 from PIL import Image, ImageEnhance
 
 from hpcbal.data.dataset import UnusableSampleError
-from hpcbal.data.operations import (
-    ColorJitter,
-    Cutout,
-    OperationError,
-    RandomBrightness,
-    RandomContrast,
-    RandomErasing,
-)
+from hpcbal.data.operations.base import OperationError
+from hpcbal.data.operations.mixing import Cutout, RandomErasing
+from hpcbal.data.operations.pixel_values import ColorJitter, RandomBrightness, RandomContrast
 from hpcbal.data.spec import SampleSpec
 
 Pixels = NDArray[Any]

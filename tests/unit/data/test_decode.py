@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from hpcbal.data.dataset import UnusableSampleError
-from hpcbal.data.operations import Decode, OperationError
+from hpcbal.data.operations.base import OperationError
+from hpcbal.data.operations.decode import Decode
 from hpcbal.data.spec import SampleSpec
 
 Png = Callable[..., bytes]

@@ -15,7 +15,7 @@ from hpcbal.data.content import are_alike, content_digest, is_repaired, known_as
 from hpcbal.data.dataset import evenly
 from hpcbal.data.datasets.image_folder import image_folder
 from hpcbal.data.held_out import WithOwnValidation, ids_by_part
-from hpcbal.data.operations import Decode
+from hpcbal.data.operations.decode import Decode
 
 
 def h5(folder: Path, value: int = 0, **attributes: Any) -> str:

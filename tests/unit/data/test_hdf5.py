@@ -15,7 +15,8 @@ import pytest
 
 from hpcbal.data import Dataset, PreprocessedSamples, SampleSpec, hdf5
 from hpcbal.data.datasets import hdf5 as hdf5_function
-from hpcbal.data.operations import Decode, Resize
+from hpcbal.data.operations.decode import Decode
+from hpcbal.data.operations.geometry import Resize
 from hpcbal.errors import DataError
 
 LABELS = np.array([0, 2, 1, 2], np.uint8)

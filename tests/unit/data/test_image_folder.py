@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from hpcbal.data import BadSample, Dataset, PreprocessedSamples, image_folder
-from hpcbal.data.operations import Decode, Resize
+from hpcbal.data.operations.decode import Decode
+from hpcbal.data.operations.geometry import Resize
 from hpcbal.errors import DataError
 
 

@@ -21,7 +21,7 @@ from torch.utils.data import ConcatDataset, DataLoader, IterableDataset, Subset,
 from hpcbal.config import load_config
 from hpcbal.data import BadSample, LabelSpec, PreprocessedSamples, SampleSpec, map_style, open_source
 from hpcbal.data.held_out import WithOwnValidation, of_same_kind, open_dataset
-from hpcbal.data.operations import Normalize
+from hpcbal.data.operations.pixel_values import Normalize
 from hpcbal.data.pipeline import build_operations
 from hpcbal.errors import DataError, UserCodeError
 

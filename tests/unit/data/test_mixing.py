@@ -10,7 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hpcbal.data import LabelSpec, PreprocessedSamples, SampleSpec
-from hpcbal.data.operations import CutMix, MixingOperation, Mixup, Normalize, OperationError, RandomFlip
+from hpcbal.data.operations.base import OperationError
+from hpcbal.data.operations.geometry import RandomFlip
+from hpcbal.data.operations.mixing import CutMix, MixingOperation, Mixup
+from hpcbal.data.operations.pixel_values import Normalize
 from hpcbal.errors import ConfigError, DataError
 
 

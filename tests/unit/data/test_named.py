@@ -14,7 +14,10 @@ from PIL import Image
 from hpcbal.config import load_config
 from hpcbal.data import BadSample, LabelSpec, PreprocessedSamples, SampleSpec, open_source
 from hpcbal.data.held_out import open_dataset
-from hpcbal.data.operations import Decode, Mixup, Normalize, RandomFlip, Resize
+from hpcbal.data.operations.decode import Decode
+from hpcbal.data.operations.geometry import RandomFlip, Resize
+from hpcbal.data.operations.mixing import Mixup
+from hpcbal.data.operations.pixel_values import Normalize
 from hpcbal.dataplane.cache import SampleCache
 from hpcbal.dataplane.cache_size import CacheNeed
 from hpcbal.dataplane.shared_memory import SharedMemory

@@ -11,16 +11,10 @@ from PIL import Image
 
 from hpcbal.config import OPERATIONS as ALL_NAMES
 from hpcbal.data.dataset import UnusableSampleError
-from hpcbal.data.operations import (
-    OPERATIONS,
-    CenterCrop,
-    Normalize,
-    OperationError,
-    RandomCrop,
-    RandomFlip,
-    RandomRotation,
-    Resize,
-)
+from hpcbal.data.operations import OPERATIONS
+from hpcbal.data.operations.base import OperationError
+from hpcbal.data.operations.geometry import CenterCrop, RandomCrop, RandomFlip, RandomRotation, Resize
+from hpcbal.data.operations.pixel_values import Normalize
 from hpcbal.data.spec import SampleSpec
 
 IMAGES = SampleSpec.of((20, 30, 3), "uint8")

@@ -22,7 +22,8 @@ from hpcbal.data.datasets import parquet_shards as function
 from hpcbal.data.datasets import shards as shards_module
 from hpcbal.data.held_out import of_same_kind
 from hpcbal.data.labels import Relabelled
-from hpcbal.data.operations import Decode, Resize
+from hpcbal.data.operations.decode import Decode
+from hpcbal.data.operations.geometry import Resize
 from hpcbal.errors import DataError
 
 Png = Callable[..., bytes]

@@ -8,17 +8,10 @@ import numpy as np
 import pytest
 
 from hpcbal.data.custom_operation import CustomOperation
-from hpcbal.data.operations import (
-    CenterCrop,
-    Decode,
-    Mixup,
-    Normalize,
-    RandomContrast,
-    RandomCrop,
-    RandomFlip,
-    Resize,
-)
-from hpcbal.data.operations.decode import ScaledDecode
+from hpcbal.data.operations.decode import Decode, ScaledDecode
+from hpcbal.data.operations.geometry import CenterCrop, RandomCrop, RandomFlip, Resize
+from hpcbal.data.operations.mixing import Mixup
+from hpcbal.data.operations.pixel_values import Normalize, RandomContrast
 from hpcbal.data.pipeline import Pipeline, build_operations
 from hpcbal.data.spec import SampleSpec
 from hpcbal.errors import ConfigError, DataError

@@ -16,8 +16,11 @@ from support.photographs import encoded, photograph
 
 from hpcbal.data import LabelSpec, PreprocessedSamples
 from hpcbal.data.dataset import UnusableSampleError
-from hpcbal.data.operations import CenterCrop, Decode, Normalize, RandomCrop, RandomFlip, Resize, decode
+from hpcbal.data.operations import decode
 from hpcbal.data.operations._resampling import resample
+from hpcbal.data.operations.decode import Decode
+from hpcbal.data.operations.geometry import CenterCrop, RandomCrop, RandomFlip, Resize
+from hpcbal.data.operations.pixel_values import Normalize
 from hpcbal.data.pipeline import Pipeline
 
 LEAST_PSNR = 40.0

@@ -14,7 +14,9 @@ import numpy as np
 import pytest
 
 from hpcbal.data import BadSample, LabelSpec, PreprocessedSamples, SampleSpec, build_operations
-from hpcbal.data.operations import Decode, Normalize, RandomCrop, RandomFlip, RandomRotation
+from hpcbal.data.operations.decode import Decode
+from hpcbal.data.operations.geometry import RandomCrop, RandomFlip, RandomRotation
+from hpcbal.data.operations.pixel_values import Normalize
 
 IMAGE = np.zeros((8, 8, 3), np.uint8)
 AUGMENT = (RandomCrop(8, 8, 2), RandomFlip(), RandomRotation(20), Normalize())

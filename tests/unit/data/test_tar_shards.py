@@ -17,7 +17,8 @@ from numpy.typing import NDArray
 from hpcbal.data import BadSample, PreprocessedSamples, tar_shards
 from hpcbal.data.content import is_repaired
 from hpcbal.data.datasets import shards as shards_module
-from hpcbal.data.operations import Decode, Resize
+from hpcbal.data.operations.decode import Decode
+from hpcbal.data.operations.geometry import Resize
 from hpcbal.errors import DataError
 
 Png = Callable[..., bytes]

@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 from hpcbal.data import BadSample, PreprocessedSamples, tfrecord_shards
 from hpcbal.data.datasets.tfrecord import crc32c, records
 from hpcbal.data.held_out import of_same_kind
-from hpcbal.data.operations import Decode, Resize
+from hpcbal.data.operations.decode import Decode
+from hpcbal.data.operations.geometry import Resize
 from hpcbal.errors import DataError
 
 Png = Callable[..., bytes]

@@ -10,7 +10,10 @@ import pytest
 
 from hpcbal.errors import InputError
 from hpcbal.paramserver.alone import Alone, train_alone
-from hpcbal.paramserver.api import App, AppError, Batch, IntArray, Table, Update
+from hpcbal.paramserver.api.app import App
+from hpcbal.paramserver.api.batch import Batch
+from hpcbal.paramserver.api.columns import IntArray
+from hpcbal.paramserver.api.update import AppError, Table, Update
 from hpcbal.paramserver.apps.sources import ArraySource
 
 

@@ -10,7 +10,7 @@ from traces import like_machines
 
 from hpcbal.forecast import Settings, Trace, simulate
 from hpcbal.forecast.trace import Resource, TracedOperation, on_servers
-from hpcbal.paramserver.api import Table
+from hpcbal.paramserver.api.update import Table
 from hpcbal.policies.batching import split_evenly
 from hpcbal.policies.configuring.cost_model import Configuration, Links, Machine, Problem, epoch_cost
 from hpcbal.policies.configuring.homogeneous import best_homogeneous

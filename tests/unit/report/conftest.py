@@ -11,7 +11,8 @@ import pytest
 from ledger_lines import a, entry, plan_of
 
 from hpcbal.events.epoch import BalanceFacts, EpochFacts, RankFacts, Straggler
-from hpcbal.report import ReportData, read_run
+from hpcbal.report.model import ReportData
+from hpcbal.report.reading.run_files import read_run
 from hpcbal.telemetry.ledger.codec import Entry, plain_of
 from hpcbal.telemetry.ledger.registry import LINE_BY_EVENT
 from hpcbal.telemetry.ledger.run import NodeFacts

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from ledger_lines import a
 
-from hpcbal.report import MachineBusy, ReportData, render_page
-from hpcbal.report.model import RateComparison
+from hpcbal.report.model import MachineBusy, RateComparison, ReportData
+from hpcbal.report.page.page import render_page
 from hpcbal.telemetry.ledger.job_lines import WorkerFacts
 
 ROLES = {"roles": ("worker", "worker", "server"), "data_blocks": (1, 1, 0), "parameter_blocks": (0, 0, 1)}

@@ -7,11 +7,12 @@ from typing import Any
 
 import pytest
 
-from hpcbal.report import MachineBusy, MachineReport, ReportData, SharingReport, render_page
 from hpcbal.report.charts.all_charts import WIDE, draw_charts
 from hpcbal.report.charts.busy import mean_over_time
 from hpcbal.report.charts.gantt import blocks_of, lanes_of
 from hpcbal.report.drawing.shapes import Rect
+from hpcbal.report.model import MachineBusy, MachineReport, ReportData, SharingReport
+from hpcbal.report.page.page import render_page
 from hpcbal.telemetry.ledger.job_lines import SharingFacts
 
 

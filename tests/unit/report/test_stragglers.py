@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 
 from hpcbal.events.epoch import BalanceFacts, Straggler
-from hpcbal.report import GroupWait, LeftOut, ReportData, SharePoint, render_page
 from hpcbal.report.charts.all_charts import NARROW, WIDE, draw_charts
 from hpcbal.report.drawing.shapes import Text
+from hpcbal.report.model import GroupWait, LeftOut, ReportData, SharePoint
+from hpcbal.report.page.page import render_page
 
 
 def late(slot: int | None, why: str, late_s: float) -> dict[str, Any]:

@@ -12,7 +12,8 @@ from ledger_lines import a
 from rich.console import Console
 
 from hpcbal.planning.time_band import TimeBand
-from hpcbal.report import ReportData, read_run
+from hpcbal.report.model import ReportData
+from hpcbal.report.reading.run_files import read_run
 from hpcbal.report.terminal import RunView, remaining_s
 from hpcbal.telemetry.files.json_lines import utc_text
 from hpcbal.telemetry.ledger.job_lines import SharingFacts, WorkerFacts

@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 
 from hpcbal.events.epoch import RankFacts
-from hpcbal.report import ReportData, SharePoint, WorkReport, render_page
 from hpcbal.report.charts.all_charts import WIDE, draw_charts
+from hpcbal.report.model import ReportData, SharePoint, WorkReport
+from hpcbal.report.page.page import render_page
 
 
 def sized(*work: float, slowest: float, waited_s: tuple[float, ...]) -> dict[str, Any]:

@@ -11,18 +11,8 @@ from numpy.typing import NDArray
 
 from hpcbal.errors import InputError
 from hpcbal.events.history import OTHER_FIELDS
-from hpcbal.paramserver.api import (
-    App,
-    AppError,
-    Table,
-    Update,
-    apply_update,
-    checked_metrics,
-    checked_needs,
-    checked_updates,
-    has_default_update,
-    tables_of,
-)
+from hpcbal.paramserver.api.app import App, apply_update, checked_metrics, has_default_update, tables_of
+from hpcbal.paramserver.api.update import AppError, Table, Update, checked_needs, checked_updates
 
 TABLES = {
     "weights": Table("weights", 3, 2),

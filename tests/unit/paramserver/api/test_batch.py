@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from hpcbal.paramserver.api import DataBlock, gather_batch, scatter_state, whole_block
-from hpcbal.paramserver.api.batch import rng_of_batch
+from hpcbal.paramserver.api.batch import DataBlock, gather_batch, rng_of_batch, scatter_state, whole_block
 
 
 def block_of(number: int, first: int, count: int) -> DataBlock:

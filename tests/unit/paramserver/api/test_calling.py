@@ -9,7 +9,7 @@ from typing import Any, cast
 import pytest
 
 from hpcbal.errors import UserCodeError
-from hpcbal.paramserver.api import calling
+from hpcbal.paramserver.api.checks import calling
 
 APP: Any = cast(Any, SimpleNamespace())
 

@@ -7,20 +7,11 @@ import re
 import numpy as np
 import pytest
 
-from hpcbal.paramserver.api import (
-    AppError,
-    DataBlock,
-    Ragged,
-    Table,
-    checked_columns,
-    checked_initial,
-    checked_metrics,
-    checked_needs,
-    checked_terms,
-    checked_updates,
-    gather_batch,
-    scatter_state,
-)
+from hpcbal.paramserver.api.app import checked_metrics
+from hpcbal.paramserver.api.batch import DataBlock, gather_batch, scatter_state
+from hpcbal.paramserver.api.checks import checked_columns, checked_initial, checked_terms
+from hpcbal.paramserver.api.columns import Ragged
+from hpcbal.paramserver.api.update import AppError, Table, checked_needs, checked_updates
 
 TABLE = Table("w", 4, 2)
 

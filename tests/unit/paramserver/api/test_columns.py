@@ -7,7 +7,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hpcbal.paramserver.api import Ragged, gather, num_bytes_of, num_samples_of, scatter, share_offsets
+from hpcbal.paramserver.api.columns import (
+    Ragged,
+    gather,
+    num_bytes_of,
+    num_samples_of,
+    scatter,
+    share_offsets,
+)
 
 
 def ragged_of(lists: list[list[int]]) -> Ragged:

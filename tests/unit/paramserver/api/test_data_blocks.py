@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hpcbal.errors import InputError
-from hpcbal.paramserver.api import DataBlocks, num_steps, order_of_block, step_samples, step_slice
+from hpcbal.paramserver.api.batch import DataBlocks, num_steps, order_of_block, step_samples, step_slice
 
 
 @st.composite

@@ -12,7 +12,8 @@ from hpcbal.data import LabelSpec, SampleSpec
 from hpcbal.errors import DataError, InputError
 from hpcbal.paramserver import apps
 from hpcbal.paramserver.alone import train_alone
-from hpcbal.paramserver.api import Ragged, SampleSource
+from hpcbal.paramserver.api.app import SampleSource
+from hpcbal.paramserver.api.columns import Ragged
 from hpcbal.paramserver.apps import sources
 from hpcbal.paramserver.apps.sources import STOP_WORDS, ArraySource, library_texts
 

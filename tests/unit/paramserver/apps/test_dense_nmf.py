@@ -10,7 +10,7 @@ from sklearn import decomposition
 from sklearn.datasets import load_digits
 
 from hpcbal.paramserver.alone import Alone, train_alone
-from hpcbal.paramserver.api import DataBlock, gather_batch
+from hpcbal.paramserver.api.batch import DataBlock, gather_batch
 from hpcbal.paramserver.apps import DenseNMF
 from hpcbal.paramserver.apps.sources import ArraySource
 

@@ -13,13 +13,8 @@ from sklearn.exceptions import ConvergenceWarning
 
 from hpcbal.errors import InputError
 from hpcbal.paramserver.alone import Alone, train_alone
-from hpcbal.paramserver.api import (
-    DataBlock,
-    Ragged,
-    gather_batch,
-    order_of_block,
-    scatter_state,
-)
+from hpcbal.paramserver.api.batch import DataBlock, gather_batch, order_of_block, scatter_state
+from hpcbal.paramserver.api.columns import Ragged
 from hpcbal.paramserver.apps import Lasso
 from hpcbal.paramserver.apps.sources import ArraySource
 

@@ -12,7 +12,8 @@ from sklearn.decomposition import LatentDirichletAllocation
 
 from hpcbal.errors import InputError
 from hpcbal.paramserver.alone import Alone, train_alone
-from hpcbal.paramserver.api import Ragged, gather_batch
+from hpcbal.paramserver.api.batch import gather_batch
+from hpcbal.paramserver.api.columns import Ragged
 from hpcbal.paramserver.apps import LDA
 from hpcbal.paramserver.apps.lda import Counts, Prior, sample
 from hpcbal.paramserver.apps.sources import ArraySource

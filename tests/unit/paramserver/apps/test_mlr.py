@@ -11,7 +11,9 @@ from sklearn.linear_model import LogisticRegression
 
 from hpcbal.errors import InputError
 from hpcbal.paramserver.alone import train_alone
-from hpcbal.paramserver.api import AppError, DataBlock, Ragged, gather_batch
+from hpcbal.paramserver.api.batch import DataBlock, gather_batch
+from hpcbal.paramserver.api.columns import Ragged
+from hpcbal.paramserver.api.update import AppError
 from hpcbal.paramserver.apps import MLR
 from hpcbal.paramserver.apps.sources import ArraySource
 

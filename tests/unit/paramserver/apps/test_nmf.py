@@ -11,7 +11,8 @@ from sklearn.datasets import load_digits
 
 from hpcbal.errors import InputError
 from hpcbal.paramserver.alone import Alone, train_alone
-from hpcbal.paramserver.api import DataBlock, Ragged, gather_batch, whole_block
+from hpcbal.paramserver.api.batch import DataBlock, gather_batch, whole_block
+from hpcbal.paramserver.api.columns import Ragged
 from hpcbal.paramserver.apps import NMF
 from hpcbal.paramserver.apps.sources import ArraySource
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hpcbal.paramserver.api import Ragged
+from hpcbal.paramserver.api.columns import Ragged
 from hpcbal.paramserver.apps import sparse_rows
 from hpcbal.paramserver.apps.sparse_rows import SparseRows
 

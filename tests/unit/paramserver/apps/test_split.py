@@ -10,20 +10,17 @@ import pytest
 
 from hpcbal.paramserver import apps
 from hpcbal.paramserver.alone import Alone
-from hpcbal.paramserver.api import (
-    App,
+from hpcbal.paramserver.api.app import App, apply_update, tables_of
+from hpcbal.paramserver.api.batch import (
     DataBlocks,
-    apply_update,
-    checked_needs,
-    checked_updates,
     gather_batch,
     num_steps,
     order_of_block,
     scatter_state,
     step_samples,
     step_slice,
-    tables_of,
 )
+from hpcbal.paramserver.api.update import checked_needs, checked_updates
 
 MINI_BATCH, NUM_BLOCKS, NUM_WORKERS, SEED = 40, 7, 3, 5
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from hpcbal.paramserver.api import Table
+from hpcbal.paramserver.api.update import Table
 from hpcbal.paramserver.engine.held_block import allocate
 from hpcbal.paramserver.engine.transport import Segments
 from hpcbal.paramserver.store.layout import Layout

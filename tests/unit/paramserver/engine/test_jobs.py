@@ -13,17 +13,10 @@ from paramserver_apps import APPS, Ratings, mlr, ratings
 from paramserver_job import Master, Rotation, SavedBlocks, Setup, layout_of, parameter_blocks, run_job
 
 from hpcbal.paramserver.alone import train_alone
-from hpcbal.paramserver.api import (
-    App,
-    Batch,
-    Columns,
-    DataBlock,
-    IntArray,
-    Parameters,
-    Table,
-    Updates,
-    num_bytes_of,
-)
+from hpcbal.paramserver.api.app import App
+from hpcbal.paramserver.api.batch import Batch, DataBlock
+from hpcbal.paramserver.api.columns import Columns, IntArray, num_bytes_of
+from hpcbal.paramserver.api.update import Parameters, Table, Updates
 from hpcbal.paramserver.apps import MLR
 from hpcbal.paramserver.apps.sources import ArraySource
 from hpcbal.paramserver.engine import client

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hpcbal.paramserver.api import Column, Ragged
+from hpcbal.paramserver.api.columns import Column, Ragged
 from hpcbal.paramserver.engine.data_carrier import Packed, unpack
 
 OFFSETS = np.array([0, 2, 2, 3])

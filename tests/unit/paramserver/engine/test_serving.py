@@ -11,7 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from hpcbal.paramserver.api import App, Batch, Parameters, Table, Update, Updates
+from hpcbal.paramserver.api.app import App
+from hpcbal.paramserver.api.batch import Batch
+from hpcbal.paramserver.api.update import Parameters, Table, Update, Updates
 from hpcbal.paramserver.engine.buffers import SMALLEST, Buffers, MachineMemory, MemoryLimitError
 from hpcbal.paramserver.engine.client import ParameterClient
 from hpcbal.paramserver.engine.held_block import allocate

@@ -17,7 +17,9 @@ from paramserver_apps import APPS, documents, mlr
 from paramserver_job import Master, SavedBlocks, Setup, layout_of, parameter_blocks
 
 from hpcbal.paramserver.alone import train_alone
-from hpcbal.paramserver.api import App, Batch, Parameters, Updates
+from hpcbal.paramserver.api.app import App
+from hpcbal.paramserver.api.batch import Batch
+from hpcbal.paramserver.api.update import Parameters, Updates
 from hpcbal.paramserver.apps import MLR
 from hpcbal.paramserver.apps.sources import ArraySource
 from hpcbal.paramserver.engine.client import ParameterClient

@@ -14,7 +14,8 @@ from paramserver_job import Rotation, Setup, run_job
 
 from hpcbal.errors import InputError
 from hpcbal.paramserver.alone import Alone, train_alone
-from hpcbal.paramserver.api import AppError, Batch, gather_batch
+from hpcbal.paramserver.api.batch import Batch, gather_batch
+from hpcbal.paramserver.api.update import AppError
 from hpcbal.paramserver.apps import samples
 from hpcbal.paramserver.apps.sources import ArraySource
 from hpcbal.paramserver.networks import KerasNetwork

@@ -10,7 +10,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from hpcbal.paramserver.api import DataBlock, Ragged
+from hpcbal.paramserver.api.batch import DataBlock
+from hpcbal.paramserver.api.columns import Ragged
 from hpcbal.paramserver.spilling import LocalDisk, SpillError, StoredBlock
 
 

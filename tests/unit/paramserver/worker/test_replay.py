@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from hpcbal.comm.channel import Message
-from hpcbal.paramserver.api import DataBlock, Table
+from hpcbal.paramserver.api.batch import DataBlock
+from hpcbal.paramserver.api.update import Table
 from hpcbal.paramserver.master import messages
 from hpcbal.paramserver.worker.resources import Resources, Waits
 from hpcbal.paramserver.worker.samples import Cursor, WorkerSamples

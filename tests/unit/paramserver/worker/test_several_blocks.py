@@ -16,7 +16,10 @@ from paramserver_apps import Documents, documents, ratings
 from paramserver_job import Setup, parameter_blocks, run_job
 
 from hpcbal.paramserver.alone import train_alone
-from hpcbal.paramserver.api import App, Batch, DataBlock, IntArray, Parameters, Update, Updates
+from hpcbal.paramserver.api.app import App
+from hpcbal.paramserver.api.batch import Batch, DataBlock
+from hpcbal.paramserver.api.columns import IntArray
+from hpcbal.paramserver.api.update import Parameters, Update, Updates
 from hpcbal.paramserver.engine.client import ParameterClient, StartedPull
 from hpcbal.paramserver.worker.samples import WorkerSamples
 from hpcbal.paramserver.worker.several_blocks import UpdateSum, bytes_of, size_factor

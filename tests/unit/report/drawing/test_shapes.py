@@ -6,7 +6,6 @@ import itertools
 
 import pytest
 
-from hpcbal.report import SlotSpan, SlotUse
 from hpcbal.report.charts.bars import MAX_BARS, bars_of
 from hpcbal.report.charts.gantt import Block, blocks_of
 from hpcbal.report.drawing.axes import (
@@ -23,6 +22,7 @@ from hpcbal.report.drawing.axes import (
 )
 from hpcbal.report.drawing.names import PALETTE, colors_of, distinct_names, ink_on, tint
 from hpcbal.report.drawing.shapes import Sheet, shortened, text_width, to_png
+from hpcbal.report.model import SlotSpan, SlotUse
 
 
 def test_a_scale_maps_its_ends() -> None:

@@ -19,7 +19,10 @@ from ledger_lines import entry
 
 from hpcbal.events.ensemble import Delta
 from hpcbal.events.members import StopRule
-from hpcbal.report import (
+from hpcbal.report.charts.all_charts import NARROW, WIDE, draw_charts
+from hpcbal.report.drawing.shapes import to_svg
+from hpcbal.report.model import (
+    USE_KINDS,
     GroupWait,
     LeftOut,
     ModelWarning,
@@ -28,12 +31,9 @@ from hpcbal.report import (
     ReportData,
     SharePoint,
     WorkReport,
-    read_run,
-    render_page,
 )
-from hpcbal.report.charts.all_charts import NARROW, WIDE, draw_charts
-from hpcbal.report.drawing.shapes import to_svg
-from hpcbal.report.model import USE_KINDS
+from hpcbal.report.page.page import render_page
+from hpcbal.report.reading.run_files import read_run
 from hpcbal.telemetry.ledger.codec import plain_of
 from hpcbal.telemetry.ledger.registry import LINE_BY_EVENT
 from hpcbal.telemetry.views.evaluation import EvaluatedDnn, EvaluatedEnsemble, Evaluation

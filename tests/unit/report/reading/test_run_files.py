@@ -15,7 +15,9 @@ from ledger_lines import plan_of
 from hpcbal.errors import InputError, LedgerError
 from hpcbal.events.ensemble import GroupPlan
 from hpcbal.events.epoch import BalanceFacts, Straggler
-from hpcbal.report import ReportData, read_run, render_page, write_page, write_plots
+from hpcbal.report.model import ReportData
+from hpcbal.report.page.page import render_page, write_page, write_plots
+from hpcbal.report.reading.run_files import read_run
 from hpcbal.telemetry.views.ensemble_table import new_status
 from hpcbal.telemetry.views.results import ResultRow, write_results
 from hpcbal.telemetry.views.status import write_status

@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hpcbal.paramserver.api import App, Table
+from hpcbal.paramserver.api.app import App
+from hpcbal.paramserver.api.update import Table
 from hpcbal.runtime.jobs.loading import LoadedJob
 from hpcbal.runtime.jobs.needs import sample_job
 
@@ -21,7 +22,7 @@ class Numbers:
         self.num_samples = num_samples
 
     def read(self, samples: np.ndarray[Any, Any]) -> dict[str, Any]:
-        from hpcbal.paramserver.api import Ragged
+        from hpcbal.paramserver.api.columns import Ragged
 
         return {
             "id": samples,

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hpcbal.config import ParamServerConfig
-from hpcbal.paramserver.api import Table
+from hpcbal.paramserver.api.update import Table
 from hpcbal.paramserver.master import messages
 from hpcbal.paramserver.master.bounded_staleness import BoundedStaleness
 from hpcbal.paramserver.master.events import ExecutorsReady, Heard, Reconfigure, SaveRequested

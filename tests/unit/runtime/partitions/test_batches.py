@@ -10,8 +10,8 @@ from loopback import LoopbackGroupComm, LoopbackPieces, Meeting
 
 from hpcbal.data import PreprocessedSamples, SampleSpec
 from hpcbal.data.dataset import HeldSamples
-from hpcbal.data.operations import Mixup
 from hpcbal.data.operations.base import Operation
+from hpcbal.data.operations.mixing import Mixup
 from hpcbal.data.spec import LabelSpec
 from hpcbal.dataplane.stream import StreamSpec
 from hpcbal.errors import DataError

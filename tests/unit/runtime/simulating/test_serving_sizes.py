@@ -12,7 +12,7 @@ import pytest
 
 from hpcbal.config import JobsConfig, load_config
 from hpcbal.errors import InputError, UserCodeError
-from hpcbal.paramserver.api import Ragged
+from hpcbal.paramserver.api.columns import Ragged
 from hpcbal.runtime.jobs.loading import LoadedJob, first_cut, load_job
 from hpcbal.runtime.simulating.sizes import ID_BYTES, serving_job
 from hpcbal.simulator.paramserver import ServingJob

@@ -15,7 +15,8 @@ from hpcbal.config.scheduling import specs_of
 from hpcbal.control.progress import best
 from hpcbal.errors import DataError, InputError, OutputError
 from hpcbal.events.members import StopRule
-from hpcbal.report import read_run, render_page
+from hpcbal.report.page.page import render_page
+from hpcbal.report.reading.run_files import read_run
 from hpcbal.runtime.group import saving
 from hpcbal.runtime.handoff.finished import report_of_finished
 from hpcbal.runtime.handoff.launch_dir import RunRequest

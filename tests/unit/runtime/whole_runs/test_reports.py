@@ -13,7 +13,7 @@ import pytest
 from hpcbal.checkpoint import read_weights
 from hpcbal.cli import main
 from hpcbal.errors import CheckpointError
-from hpcbal.report import read_run
+from hpcbal.report.reading.run_files import read_run
 
 
 def test_a_stopped_and_resumed_run_is_one_story(lab: Any) -> None:

@@ -8,7 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hpcbal.report import ModelWarning, read_run, render_page
+from hpcbal.report.model import ModelWarning
+from hpcbal.report.page.page import render_page
+from hpcbal.report.reading.run_files import read_run
 from hpcbal.training.emulated_backend import EmulatedReplica
 
 

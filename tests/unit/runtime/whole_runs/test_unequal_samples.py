@@ -14,7 +14,7 @@ import yaml
 
 from hpcbal.data.source import PreprocessedSamples
 from hpcbal.errors import DataError
-from hpcbal.report import read_run
+from hpcbal.report.reading.run_files import read_run
 from hpcbal.telemetry.views.read_status import read_status
 from hpcbal.telemetry.views.summary import group_work
 from hpcbal.training.emulated_backend import EmulatedReplica

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from hpcbal.errors import InputError
-from hpcbal.paramserver.api import Table
+from hpcbal.paramserver.api.update import Table
 from hpcbal.paramserver.coscheduling.fixed import FixedGroups, Isolated, RandomGroups
 from hpcbal.paramserver.coscheduling.harmony import Harmony
 from hpcbal.paramserver.coscheduling.scheduler import GroupingPolicy, JobsView

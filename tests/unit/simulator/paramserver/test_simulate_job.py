@@ -10,7 +10,7 @@ from paramserver_apps import APPS
 from paramserver_job import Setup, run_job
 
 from hpcbal.errors import HpcbalError, InputError
-from hpcbal.paramserver.api import Table
+from hpcbal.paramserver.api.update import Table
 from hpcbal.paramserver.engine.wire import ENTRY_BYTES, HEADER_BYTES
 from hpcbal.paramserver.master.events import BlockMove, Reconfigure
 from hpcbal.paramserver.worker.loading import EmulatedMachine
