@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hpcbal.data.dataset import BadSample
+from hpcbal.data.labels import class_labels
 from hpcbal.data.source import PreprocessedSamples
 from hpcbal.errors import DataError
 
@@ -56,6 +57,10 @@ def doubts_about_values(
     Args:
         is_normalised: whether `normalize` is among the operations.
         num_samples: training samples, taken evenly; those that cannot be read or preprocessed are skipped.
+
+    Raises:
+        DataError: if the dataset lists another class for one of these samples than it reads: the list
+            decides on weights of classes, balanced orders and folds.
     """
     samples = _few_samples(source, num_samples)
     return tuple(
@@ -68,16 +73,30 @@ def doubts_about_values(
 def _few_samples(source: PreprocessedSamples, num_samples: int) -> dict[str, list[NDArray[Any]]]:
     """The arrays of some training samples, by name, as networks get them."""
     ids = source.train_ids
+    listed = class_labels(source.dataset) if source.dataset.label_spec.is_class else None
     found: dict[str, list[NDArray[Any]]] = {name: [] for name in source.sample_spec.by_name}
     for sample_id in ids[:: max(1, len(ids) // num_samples)][:num_samples].tolist():
         with contextlib.suppress(BadSample):
-            sample, _ = source.sample(sample_id, 0, training=False)
+            sample, label = source.sample(sample_id, 0, training=False)
+            if listed is not None:
+                _check_listed(
+                    sample_id, int(listed[sample_id]), int(np.argmax(label) if source.mixes else label)
+                )
             for name, part in source.sample_spec.unpacked(sample).items():
                 array = part
                 for operation in source.on_device:
                     array = operation.apply(array) if operation.of == name else array
                 found[name].append(array)
     return found
+
+
+def _check_listed(sample_id: int, listed: int, read: int) -> None:
+    if listed != read:
+        raise DataError(
+            f"data.dataset: its attribute labels has class {listed} for sample {sample_id}, but "
+            f"read({sample_id}) returns class {read}, allowed: the same; put labels into the order of the "
+            "samples, or remove the attribute"
+        )
 
 
 def _doubts_about(arrays: list[NDArray[Any]], *, is_normalised: bool) -> tuple[str, ...]:

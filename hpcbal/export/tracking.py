@@ -20,6 +20,7 @@ from hpcbal.config import load_config
 from hpcbal.errors import InputError, OutputError
 from hpcbal.events.history import OTHER_FIELDS
 from hpcbal.kinds import KINDS
+from hpcbal.telemetry.files.atomic_file import cannot_read
 from hpcbal.telemetry.files.json_lines import unix_seconds
 from hpcbal.telemetry.files.run_directory import RunDirectory
 from hpcbal.telemetry.ledger.file import read_ledger
@@ -92,7 +93,7 @@ def read_tracked(directory: Path) -> TrackedRun:
     """Read what a tracker shows of a run in any state.
 
     Raises:
-        InputError: if there is no run, or it has not started.
+        InputError: if there is no run, it has not started, or a file of it cannot be read.
         ConfigError: if its configuration cannot be used.
     """
     run = RunDirectory(directory)
@@ -122,7 +123,10 @@ def read_tracked(directory: Path) -> TrackedRun:
             **kept,
         }
         settings = job.model_dump(by_alias=True, mode="json", exclude={"name"}, exclude_none=True)
-        epochs = tuple(_epoch(line) for line in read_metrics(run.metrics(name)))
+        try:
+            epochs = tuple(_epoch(line) for line in read_metrics(run.metrics(name)))
+        except OSError as error:
+            raise InputError(cannot_read(run.metrics(name), error)) from error
         shown = {key: value for key, value in tags.items() if value}
         jobs.append(TrackedJob(name, dict(flat_settings(settings)), shown, epochs, state))
     entries = read_ledger(run.ledger)

@@ -274,8 +274,8 @@ def profile_to_dict(
 
     Args:
         table: measured rates; DNNs without a measurement are left out.
-        key_by_dnn: `rate_key` of each DNN in the table. DNNs with the same key share one entry; if both
-            measured the same count, the later one in the table wins.
+        key_by_dnn: `rate_key` of each DNN in the table. DNNs with the same key share one entry, which has
+            the names of all; if both measured the same count, the later one in the table wins.
         previous: content of an older profile: its entries stay, except for counts that were measured again.
         start_s: seconds from the start of a round to the first step, for DNNs where it was measured.
 
@@ -292,8 +292,14 @@ def profile_to_dict(
         before = entries.pop(key, None)
         kept = _rates_for(before, key, table.slots_per_node)
         kept.update(rate_by_count)
+        names = {
+            **dict.fromkeys(_names_in(before), key),
+            **key_by_dnn,
+        }  # a DNN that has changed left the entry
+        others = sorted(name for name, each in names.items() if each == key and name != dnn_id)
         entries[key] = {
             "dnn": dnn_id,
+            **({"also": others} if others else {}),
             "slots_per_node": table.slots_per_node,
             "samples_per_s": {str(m): kept[m] for m in sorted(kept)},
         }
@@ -338,8 +344,16 @@ def profile_by_name(profile: Mapping[str, Any], dnn_ids: Iterable[str], slots_pe
 
 def _keys_by_name(profile: Mapping[str, Any], dnn_ids: Iterable[str]) -> dict[str, str]:
     entries = _entries(profile)
-    key_by_name = {str(entry.get("dnn")): key for key, entry in entries.items() if isinstance(entry, Mapping)}
+    key_by_name = {name: key for key, entry in entries.items() for name in _names_in(entry)}
     return {dnn_id: key_by_name[dnn_id] for dnn_id in dnn_ids if dnn_id in key_by_name}
+
+
+def _names_in(entry: object) -> tuple[str, ...]:
+    """The names of the DNNs that an entry is for: the last one that was measured, and those with its key."""
+    if not isinstance(entry, Mapping):
+        return ()
+    also = entry.get("also", ())
+    return (str(entry.get("dnn")), *(map(str, also) if isinstance(also, list | tuple) else ()))
 
 
 def starts_from_dict(profile: Mapping[str, Any], key_by_dnn: Mapping[str, str]) -> dict[str, float]:

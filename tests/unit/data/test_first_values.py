@@ -10,6 +10,7 @@ import pytest
 from hpcbal.data import PreprocessedSamples
 from hpcbal.data.first_samples import doubts_about_values
 from hpcbal.data.pipeline import build_operations
+from hpcbal.errors import DataError
 
 RNG = np.random.default_rng(0)
 BYTES = RNG.integers(0, 256, (30, 6, 6, 3), np.uint8)
@@ -73,3 +74,16 @@ def test_other_values_cause_none(
     array_dataset: Any, samples: Any, normalisations: tuple[dict[str, float], ...]
 ) -> None:
     assert doubts(array_dataset, samples, *normalisations) == ()
+
+
+@pytest.mark.parametrize("mixing", [[], [("mixup", {})]], ids=["classes", "shares of classes"])
+def test_listed_labels_that_are_not_those_of_the_samples_are_refused(array_dataset: Any, mixing: Any) -> None:
+    dataset = array_dataset(STANDARD, labels=[2, *[0, 1, 2] * 9, 1, 0])
+    source = PreprocessedSamples(dataset, build_operations(mixing), 0, validation_fraction=0.2)
+    assert doubts_about_values(source, is_normalised=False) == ()
+    dataset.labels = sorted(dataset.labels)
+    dataset.read = lambda number: (STANDARD[number], [2, *[0, 1, 2] * 9, 1, 0][number])
+    with pytest.raises(
+        DataError, match=r"labels has class \d for sample (\d+), but read\(\1\) returns class"
+    ):
+        doubts_about_values(source, is_normalised=False)

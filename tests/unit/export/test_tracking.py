@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import os
 import shutil
 import sys
 from pathlib import Path
@@ -161,3 +162,15 @@ def test_a_missing_library_is_named(
 def test_what_is_no_run_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"no config\.yaml: not the output directory of a run"):
         read_tracked(tmp_path)
+
+
+def test_metrics_that_cannot_be_read_are_named(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    metrics = run / "dnns" / "small" / "metrics.jsonl"
+    metrics.unlink()
+    metrics.mkdir()
+    assert main(["export-tracking", str(run), "--to", "mlflow"]) == 2
+    assert capsys.readouterr().err == f"hpcbal: {metrics}: cannot read: Is a directory\n"
+    metrics.rmdir()
+    os.mkfifo(metrics)
+    with pytest.raises(InputError, match=r"cannot read: it is a pipe .*; restore or remove it"):
+        read_tracked(run)

@@ -56,6 +56,19 @@ def test_by_name_the_entry_written_last_counts() -> None:
     assert profile_by_name(kept, ("a", "b", "c"), 4).measured == {"a": {1: 7.0}, "b": {1: 5.5}}
 
 
+def test_dnns_that_differ_in_no_rate_are_found_by_each_name() -> None:
+    """Such as the members of an ensemble that differ in their seeds, or the folds of a DNN."""
+    twins = {"a": "key-a", "b": "key-b", "twin": "key-a"}
+    kept = through_json(profile_to_dict(TABLE, twins, start_s={"a": 2.0}))
+    rates = profile_by_name(kept, twins, 4).measured
+    assert rates["twin"] == rates["a"] == TABLE.measured["a"]
+    assert starts_by_name(kept, twins)["twin"] == 2.0
+    changed = {**twins, "twin": "key-new"}
+    kept = profile_to_dict(RateTable({"twin": {1: 9.0}}, 4), changed, kept)
+    kept = through_json(profile_to_dict(TABLE, changed, kept))
+    assert profile_by_name(kept, changed, 4).measured["twin"] == {1: 9.0}
+
+
 @pytest.mark.parametrize("profile", [{}, {"entries": []}, {"format": 99, "entries": {}}, []])
 def test_a_value_that_is_not_a_profile_is_refused(profile: dict[str, object]) -> None:
     with pytest.raises(PolicyError, match="measure again"):
