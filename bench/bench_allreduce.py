@@ -20,11 +20,10 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
-from support.provenance import provenance
+from support.figures import parser_of, write_figures
 from support.starting import MPI_ENVIRONMENT, environment, mpirun
 
 LAUNCHED = "HPCBAL_BENCH_RANK"
@@ -32,11 +31,10 @@ LAUNCHED = "HPCBAL_BENCH_RANK"
 
 def arguments() -> argparse.Namespace:
     """The command line."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = parser_of(__doc__)
     parser.add_argument("--num-ranks", type=int, nargs="+", default=[2], help="group sizes to time")
     parser.add_argument("--rounds", type=int, default=40, help="timed rounds per way")
     parser.add_argument("--warmup", type=int, default=3, help="untimed rounds before them")
-    parser.add_argument("--json", type=Path, help="write one flat object here")
     return parser.parse_args()
 
 
@@ -54,11 +52,10 @@ def main() -> None:
             f"{1e3 * row['ours_s']:7.1f}  {1e3 * row['mpi_s']:6.1f}  {1e3 * row['torch_s']:8.1f}  "
             f"{row['vs_horovod']:10.3f}  {row['mpi_vs_horovod']:14.3f}"
         )
-    if args.json:
-        flat = dict(results[0])
-        for row in results[1:]:
-            flat |= {f"{key}_{row['num_ranks']}_ranks": value for key, value in row.items()}
-        args.json.write_text(json.dumps(flat | provenance(), indent=2) + "\n")
+    flat = dict(results[0])
+    for row in results[1:]:
+        flat |= {f"{key}_{row['num_ranks']}_ranks": value for key, value in row.items()}
+    write_figures(args.json, flat)
 
 
 def launch(num_ranks: int, args: argparse.Namespace) -> dict[str, Any]:

@@ -25,9 +25,7 @@ without this package's order: the longest DNN first, one slot each.
 
 from __future__ import annotations
 
-import argparse
 import heapq
-import json
 import math
 import statistics
 import tempfile
@@ -38,7 +36,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from support.provenance import provenance
+from support.figures import parser_of, write_figures
 from support.starting import train
 
 from hpcbal.control.paradigms import AUTO
@@ -281,12 +279,9 @@ def decide_s(seed: int) -> float:
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = parser_of(__doc__)
     parser.add_argument("--ensembles", type=int, default=NUM_ENSEMBLES)
     parser.add_argument("--emulated", type=int, default=NUM_EMULATED, help="ensembles trained for real")
-    parser.add_argument("--json", type=Path, metavar="FILE")
     args = parser.parse_args(argv)
     over_best, over_independent, over_early, paper_over_best = [], [], [], []
     small = []
@@ -333,8 +328,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         f"auto_over_independent_max {result['auto_over_independent_max']:.3f} (at most {INDEPENDENT_ALLOWED})"
     )
     print(f"auto_decide_s {result['auto_decide_s']:.2f} (at most {DECIDE_ALLOWED_S})")
-    if args.json:
-        args.json.write_text(json.dumps(result | provenance(), indent=2) + "\n")
+    write_figures(args.json, result)
 
 
 if __name__ == "__main__":

@@ -15,8 +15,6 @@ each run.
 
 from __future__ import annotations
 
-import argparse
-import json
 import os
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -24,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from support.provenance import provenance
+from support.figures import parser_of, write_figures
 from support.starting import train
 
 from hpcbal.config import load_ensemble
@@ -109,13 +107,10 @@ def simulated(config: dict[str, Any], folder: Path) -> float:
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = parser_of(__doc__)
     parser.add_argument("--groups", nargs="+", choices=GROUPS, default=list(GROUPS))
     parser.add_argument("--policies", nargs="+", choices=POLICIES, default=list(POLICIES))
     parser.add_argument("--epochs", type=int, default=6)
-    parser.add_argument("--json", type=Path, metavar="FILE")
     args = parser.parse_args(argv)
     result: dict[str, Any] = {"load_before": os.getloadavg()[0], "num_epochs": args.epochs}
     errors = []
@@ -133,8 +128,7 @@ def main(argv: Sequence[str] | None = None) -> None:
             result |= {f"{key}_real_s": real_s, f"{key}_simulated_s": virtual_s, f"{key}_error": abs(error)}
     result["balance_sim_error_max"] = max(errors)
     print(f"balance_sim_error_max {max(errors):.3f} (at most {ERROR_ALLOWED})")
-    if args.json:
-        args.json.write_text(json.dumps(result | provenance(), indent=2) + "\n")
+    write_figures(args.json, result)
 
 
 if __name__ == "__main__":

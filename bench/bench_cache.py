@@ -23,7 +23,6 @@ in processes of its own, and a figure is the median over the turns of a ratio.
 
 from __future__ import annotations
 
-import argparse
 import importlib.util
 import json
 import os
@@ -37,8 +36,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from support.figures import parser_of, write_figures
 from support.photographs import encoded, photograph
-from support.provenance import provenance
 from support.starting import HERE, MPI_ENVIRONMENT, environment, mpirun, train
 
 from hpcbal.telemetry.ledger.run import RunFinishedLine
@@ -125,11 +124,8 @@ def decodes_per_sample(work: Path, num_nodes: int = 1, **schedule: Any) -> float
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = parser_of(__doc__)
     parser.add_argument("--turns", type=int, default=2, help="turns of each contender (default: 2)")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures to this file")
     args = parser.parse_args()
     missing = [name for name in ("torch", "tensorflow") if importlib.util.find_spec(name) is None]
     if missing:
@@ -187,8 +183,7 @@ def main() -> None:
     figures["bench_s"] = time.monotonic() - began
     for name, value in figures.items():
         print(f"{name:24} {value:12.4g}")
-    if args.json:
-        args.json.write_text(json.dumps(figures | provenance(), indent=2) + "\n", encoding="utf-8")
+    write_figures(args.json, figures)
 
 
 if __name__ == "__main__":

@@ -14,15 +14,12 @@ the chosen pair and its errors, and the errors of the pair in the preset.
 
 from __future__ import annotations
 
-import argparse
 import itertools
-import json
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
-from support.provenance import provenance
+from support.figures import parser_of, write_figures
 
 from hpcbal.simulator.preset import load_preset
 
@@ -72,13 +69,10 @@ def chosen(pairs: Sequence[Pair]) -> Pair:
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = parser_of(__doc__)
     parser.add_argument("--inside", type=float, nargs="+", default=INSIDE, metavar="SHARE")
     parser.add_argument("--across", type=float, nargs="+", default=ACROSS, metavar="SHARE")
     parser.add_argument("--seeds", type=int, default=5, help="seeds over which each makespan is averaged")
-    parser.add_argument("--json", type=Path, metavar="FILE")
     args = parser.parse_args(argv)
     published = load_preset(PRESET).published
     assert published is not None
@@ -94,16 +88,10 @@ def main(argv: Sequence[str] | None = None) -> None:
     print(f"chosen: {best}")
     preset = Pair(float("nan"), float("nan"), now)
     print(f"preset: {preset}")
-    if args.json:
-        figures = {
-            "calibration_inside": best.inside,
-            "calibration_across": best.across,
-            "calibration_worst_error": best.worst,
-            "calibration_mean_error": best.mean,
-            "preset_worst_error": preset.worst,
-            "preset_mean_error": preset.mean,
-        }
-        args.json.write_text(json.dumps(figures | provenance(), indent=2) + "\n")
+    figures = {"calibration_inside": best.inside, "calibration_across": best.across}
+    figures |= {"calibration_worst_error": best.worst, "calibration_mean_error": best.mean}
+    figures |= {"preset_worst_error": preset.worst, "preset_mean_error": preset.mean}
+    write_figures(args.json, figures)
 
 
 if __name__ == "__main__":

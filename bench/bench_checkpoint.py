@@ -16,8 +16,6 @@ The JSON holds one flat object; `checkpoint_share` is ours.
 
 from __future__ import annotations
 
-import argparse
-import json
 import os
 import subprocess
 import sys
@@ -28,7 +26,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from support.provenance import provenance
+from support.figures import parser_of, write_figures
 
 from hpcbal.config import EnsembleConfig, load_ensemble, load_object
 from hpcbal.events.ensemble import CheckpointWritten, GroupLeft, StartRound
@@ -99,12 +97,9 @@ def _write(path: Path, data: bytes) -> None:
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = parser_of(__doc__)
     parser.add_argument("--config", type=Path, default=ROOT / "configs" / "quickstart.yaml")
     parser.add_argument("--repeats", type=int, default=3, help="measurements of peer and limit")
-    parser.add_argument("--json", type=Path, metavar="FILE")
     args = parser.parse_args(argv)
     with tempfile.TemporaryDirectory() as name:
         output = Path(name) / "run"
@@ -119,15 +114,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     print(f"hpcbal                             {share:.4f}   (at most 0.02; [FLEET] Table 4: 0.027 to 0.063)")
     print(f"peer: keras.Model.save             {peer:.4f}")
     print(f"limit: the same bytes, one write   {limit:.4f}")
-    if args.json:
-        result = {
-            "checkpoint_share": share,
-            "keras_share": peer,
-            "limit_share": limit,
-            "num_checkpoints": len(checkpoints),
-            "slot_seconds": total,
-        }
-        args.json.write_text(json.dumps(result | provenance(), indent=2) + "\n")
+    figures = {"checkpoint_share": share, "keras_share": peer, "limit_share": limit}
+    write_figures(args.json, {**figures, "num_checkpoints": len(checkpoints), "slot_seconds": total})
 
 
 if __name__ == "__main__":

@@ -16,13 +16,10 @@ The JSON holds one flat object. Targets: `chronica_dif64` 1.07, `within_batch_di
 
 from __future__ import annotations
 
-import argparse
-import json
 import time
-from pathlib import Path
 
 import numpy as np
-from support.provenance import provenance
+from support.figures import parser_of, write_figures
 from workloads.unequal import METHODS, Pass, Trial, Workers, lower_bound_s
 
 from hpcbal.policies.folds import sample_order
@@ -119,18 +116,12 @@ def cost_of_deciding() -> dict[str, float]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--json", type=Path, help="write the figures to this file")
-    args = parser.parse_args()
+    args = parser_of(__doc__).parse_args()
     figures: dict[str, float] = {}
     for prefix, speeds in CLUSTERS.items():
         figures |= table(prefix, speeds)
     figures |= few_samples() | cost_of_deciding()
-    if args.json:
-        rounded = {name: round(value, 4) for name, value in figures.items()}
-        args.json.write_text(json.dumps(rounded | provenance(), indent=2))
+    write_figures(args.json, {name: round(value, 4) for name, value in figures.items()})
 
 
 if __name__ == "__main__":

@@ -29,7 +29,6 @@ goal is that of all networks, fully trained, plus 1 %.
 
 from __future__ import annotations
 
-import argparse
 import json
 import math
 import os
@@ -44,7 +43,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from support import asha_oracle
-from support.provenance import provenance
+from support.figures import parser_of, write_figures
 from support.starting import HERE, train
 from workloads.committee import ALL_ITEMS, MAX_EPOCHS, NUM_SEEN, SETS, has_data, sweep
 
@@ -357,16 +356,13 @@ def mean(values: Sequence[float]) -> float:
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = parser_of(__doc__)
     parser.add_argument("--sets", nargs="+", choices=SETS, default=list(SETS), metavar="SET")
     parser.add_argument("--seeds", nargs="+", type=int, default=[1, 2, 3], metavar="N")
     parser.add_argument("--fashion", type=Path, default=Path(DEBIAN_PATH), metavar="DIR")
     parser.add_argument(
         "--promotions", action="store_true", help="write bench/data/asha_promotions.json again"
     )
-    parser.add_argument("--json", type=Path, metavar="FILE")
     args = parser.parse_args(argv)
     load_before = os.getloadavg()[0]
     found: dict[str, Any] = {"missed": [], "left_out": []}
@@ -412,11 +408,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         f"a real run equals its replay: {found['replay_equals_run']:g} (1); ASHA agrees: "
         f"{found['asha_agrees']:g} (1), {len(agreements)} comparisons"
     )
-    if args.json is not None:
-        origin = {**provenance(), "load_before": load_before}
-        args.json.write_text(
-            json.dumps({**found, "cases": cases, **origin}, indent=2) + "\n", encoding="utf-8"
-        )
+    write_figures(args.json, {**found, "cases": cases, "load_before": load_before})
 
 
 if __name__ == "__main__":

@@ -8,8 +8,6 @@
 
 from __future__ import annotations
 
-import argparse
-import json
 import os
 import statistics
 import tempfile
@@ -18,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from support.provenance import provenance
+from support.figures import parser_of, write_figures
 from support.starting import train
 
 from hpcbal.paramserver.api.update import Table
@@ -179,15 +177,11 @@ def compared(cases: Sequence[Case] = CASES) -> Mapping[str, Any]:
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = parser_of(__doc__)
     parser.add_argument("--part", choices=("truth",), default="truth", help="the only one")
-    parser.add_argument("--json", type=Path, metavar="FILE")
     args = parser.parse_args(argv)
     result = {"load_before": os.getloadavg()[0], **compared()}
-    if args.json:
-        args.json.write_text(json.dumps(result | provenance(), indent=2) + "\n")
+    write_figures(args.json, result)
 
 
 if __name__ == "__main__":

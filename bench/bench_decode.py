@@ -21,7 +21,6 @@ from __future__ import annotations
 
 import argparse
 import importlib.util
-import json
 import os
 import statistics
 import subprocess
@@ -34,8 +33,8 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from support.figures import parser_of, write_figures
 from support.photographs import encoded, photograph
-from support.provenance import provenance
 from support.starting import environment
 
 from hpcbal.data import LabelSpec, PreprocessedSamples
@@ -233,12 +232,9 @@ def measure(folder: Path, num_turns: int) -> dict[str, float]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = parser_of(__doc__)
     parser.add_argument("--files", type=int, default=24, help="number of files (default: 24)")
     parser.add_argument("--turns", type=int, default=15, help="turns of each contender (default: 15)")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures to this file")
     parser.add_argument("--contender", help=argparse.SUPPRESS)
     parser.add_argument("--folder", type=Path, help=argparse.SUPPRESS)
     args = parser.parse_args()
@@ -256,8 +252,7 @@ def main() -> None:
             image = photograph(rng, HEIGHT, WIDTH, CONTRAST)
             Path(name, f"{index:04}.jpg").write_bytes(encoded(image, quality=QUALITY))
         figures: dict[str, Any] = {"load_before": load, **measure(Path(name), args.turns)}
-    if args.json:
-        args.json.write_text(json.dumps(figures | provenance(), indent=2) + "\n")
+    write_figures(args.json, figures)
 
 
 if __name__ == "__main__":

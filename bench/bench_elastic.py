@@ -31,7 +31,6 @@ Takes about 10 minutes on two cores.
 
 from __future__ import annotations
 
-import argparse
 import json
 import re
 import statistics
@@ -44,7 +43,7 @@ from typing import Any
 import bench_auto
 import bench_fleet_real
 import numpy as np
-from support.provenance import provenance
+from support.figures import parser_of, write_figures
 
 from hpcbal.control.progress import ScheduleSettings
 from hpcbal.events.ensemble import Schedule
@@ -209,21 +208,17 @@ def seven(repeats: int) -> dict[str, float]:
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = parser_of(__doc__)
     parser.add_argument("--seeds", type=int, default=3, help="of the ensemble of the FLEET paper")
     parser.add_argument("--ensembles", type=int, default=NUM_RANDOM, help="random ensembles")
     parser.add_argument("--repeat", type=int, default=2, help="real runs of each setting; the fastest counts")
-    parser.add_argument("--json", type=Path, metavar="FILE")
     args = parser.parse_args(argv)
     result: dict[str, Any] = paper(range(args.seeds)) | gavel() | choices(args.ensembles)
     with tempfile.TemporaryDirectory() as folder:
         result |= sixteen(Path(folder))
     result |= seven(args.repeat)
     _show(result)
-    if args.json:
-        args.json.write_text(json.dumps(result | provenance(), indent=2) + "\n")
+    write_figures(args.json, result)
 
 
 def _show(result: Mapping[str, Any]) -> None:

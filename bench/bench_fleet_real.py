@@ -15,8 +15,6 @@ The peers are the other paradigms; the limit is the lower bound max(total work /
 
 from __future__ import annotations
 
-import argparse
-import json
 import os
 import statistics
 import tempfile
@@ -25,7 +23,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from support.provenance import provenance
+from support.figures import parser_of, write_figures
 from support.starting import train
 
 from hpcbal.cluster.layout import Cluster
@@ -165,9 +163,7 @@ def report(real_s: Mapping[str, float], virtual_s: Mapping[str, float], bound_s:
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = parser_of(__doc__)
     parser.add_argument("--dnns", type=int, default=24)
     parser.add_argument(
         "--seed", type=int, default=0, help="of the random numbers of epochs that the DNNs need"
@@ -176,7 +172,6 @@ def main(argv: Sequence[str] | None = None) -> None:
         "--mean-run-s", type=float, default=40.0, help="mean seconds of a DNN alone on one accelerator"
     )
     parser.add_argument("--repeat", type=int, default=1, help="real runs of each paradigm; the median counts")
-    parser.add_argument("--json", type=Path, metavar="FILE")
     args = parser.parse_args(argv)
     load_before = os.getloadavg()[0]
     workload = scaled(args.dnns, args.seed, args.mean_run_s)
@@ -189,9 +184,8 @@ def main(argv: Sequence[str] | None = None) -> None:
                 real[paradigm].append(run_for_real(config, Path(folder)))
     virtual_s = {paradigm: run.makespan_s for paradigm, run in runs.items()}
     result = report(median_by_paradigm(real), virtual_s, runs["global"].lower_bound_s)
-    if args.json:
-        facts = {"num_dnns": args.dnns, "num_slots": NUM_NODES * SLOTS_PER_NODE, "load_before": load_before}
-        args.json.write_text(json.dumps(result | facts | provenance(), indent=2) + "\n")
+    facts = {"num_dnns": args.dnns, "num_slots": NUM_NODES * SLOTS_PER_NODE, "load_before": load_before}
+    write_figures(args.json, result | facts)
 
 
 if __name__ == "__main__":

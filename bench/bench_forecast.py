@@ -16,7 +16,6 @@ Part `speed`: the trace of configs/alexnet.trace.jsonl with 2 to 10 workers, 1,0
 
 from __future__ import annotations
 
-import argparse
 import gzip
 import json
 import os
@@ -31,7 +30,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from support.provenance import provenance
+from support.figures import parser_of, write_figures
 from support.starting import HERE, environment, train
 
 from hpcbal.forecast import Links, Settings, Topology, simulate
@@ -203,18 +202,14 @@ PARTS = {"engine": against_runs, "speed": speed}
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = parser_of(__doc__)
     parser.add_argument("--only", choices=tuple(PARTS), help="measure only this part")
-    parser.add_argument("--json", type=Path, metavar="FILE")
     args = parser.parse_args(argv)
     found: dict[str, Any] = {"load_before": os.getloadavg()[0]}
     for part, measure in PARTS.items():
         if args.only in (None, part):
             found |= measure()
-    if args.json:
-        args.json.write_text(json.dumps(found | provenance(), indent=2) + "\n", encoding="utf-8")
+    write_figures(args.json, found)
 
 
 if __name__ == "__main__":

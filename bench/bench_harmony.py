@@ -21,18 +21,15 @@ queues, moves and the scheduler's decisions are simulated one by one; [PS] Eq. 4
 
 from __future__ import annotations
 
-import argparse
-import json
 import multiprocessing
 import os
 import random
 import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Literal
 
-from support.provenance import provenance
+from support.figures import parser_of, write_figures
 from workloads.harmony_jobs import (
     DELAYS,
     GROUPED_LIMIT,
@@ -248,18 +245,14 @@ def table(found: dict[str, float]) -> list[str]:
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--json", type=Path, metavar="FILE")
+    parser = parser_of(__doc__)
     args = parser.parse_args(argv)
     load_before = os.getloadavg()[0]
     cases = sorted(all_cases(), key=lambda case: case.kind != "harmony")  # the longest first
     with multiprocessing.Pool(len(os.sched_getaffinity(0))) as pool:
         found = figures(dict(zip(cases, pool.map(simulate, cases, chunksize=1), strict=True)))
     print("\n".join(table(found)))
-    if args.json:
-        args.json.write_text(json.dumps({"load_before": load_before} | found | provenance(), indent=2) + "\n")
+    write_figures(args.json, {"load_before": load_before} | found)
 
 
 if __name__ == "__main__":

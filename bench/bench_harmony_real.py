@@ -22,7 +22,6 @@ the real run. All jobs are there at the start.
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import resource
@@ -34,11 +33,10 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
+from support.figures import parser_of, write_figures
 from support.jobs_ledger import RealRun, read_run
-from support.provenance import provenance
 from support.starting import train
 from workloads.harmony_real import BANDWIDTH, JOBS, NUM_MACHINES, STEPS, file_of
 
@@ -277,9 +275,7 @@ def show(outcomes: Mapping[str, Outcome], found: Mapping[str, float]) -> None:
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = parser_of(__doc__)
     parser.add_argument(
         "--groupings", type=int, default=16, metavar="N", help="random ones that are simulated"
     )
@@ -287,7 +283,6 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument(
         "--keep", type=Path, metavar="DIR", help="keep ledgers there; do no run again whose ledger is there"
     )
-    parser.add_argument("--json", type=Path, metavar="FILE")
     args = parser.parse_args(argv)
     if args.only and not args.keep:
         parser.error("--only needs --keep: figures compare all runs")
@@ -313,10 +308,8 @@ def main(argv: Sequence[str] | None = None) -> None:
         return
     found = figures(outcomes, bounds)
     show(outcomes, found)
-    if args.json:
-        costs = {"open_s": forecasts.delays.open_s, "start_s": forecasts.delays.start_s}
-        facts: dict[str, Any] = {"load_before": load_before, "num_jobs": len(JOBS)}
-        args.json.write_text(json.dumps(facts | costs | found | provenance(), indent=2) + "\n")
+    costs = {"open_s": forecasts.delays.open_s, "start_s": forecasts.delays.start_s}
+    write_figures(args.json, {"load_before": load_before, "num_jobs": len(JOBS), **costs, **found})
 
 
 if __name__ == "__main__":

@@ -16,14 +16,12 @@ the critical path, `_fit_s` the fit beside it.
 
 from __future__ import annotations
 
-import argparse
-import json
 import os
 from collections.abc import Sequence
 from pathlib import Path
 
+from support.figures import parser_of, write_figures
 from support.predictor_replay import limit, load_recording, replay, replay_fitted
-from support.provenance import provenance
 
 from hpcbal.config.schema.ensemble import BalanceConfig
 
@@ -33,13 +31,10 @@ NARX_ALLOWED = 0.7
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = parser_of(__doc__)
     parser.add_argument("--recording", type=Path, default=RECORDING, metavar="FILE")
     parser.add_argument("--fit-after", type=int, default=500, metavar="ITERATION")
     parser.add_argument("--refit-every", type=int, default=200, metavar="ITERATIONS")
-    parser.add_argument("--json", type=Path, metavar="FILE")
     args = parser.parse_args(argv)
     results: dict[str, float] = {"load_before": os.getloadavg()[0]}
     recording = load_recording(args.recording)
@@ -63,8 +58,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     ):
         results[key] = results[quotient[0]] / results[quotient[1]]
         print(f"{key} {results[key]:.3f} (at most {wanted})")
-    if args.json:
-        args.json.write_text(json.dumps(results | provenance(), indent=2) + "\n")
+    write_figures(args.json, results)
 
 
 if __name__ == "__main__":

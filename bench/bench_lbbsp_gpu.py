@@ -18,16 +18,13 @@ the first ten. `fitted_settle` and `fitted_resettle` are the worst values over a
 
 from __future__ import annotations
 
-import argparse
-import json
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
-from support.provenance import provenance
+from support.figures import parser_of, write_figures
 
 from hpcbal.policies.batching import BATCHING, BatchTask
 from hpcbal.policies.batching.min_max import split_min_max
@@ -117,13 +114,10 @@ def measure(policy: str, scenario: Scenario, num_seeds: int) -> dict[str, float]
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = parser_of(__doc__)
     parser.add_argument("--num-slots", type=int, nargs="+", default=[4, 16], metavar="N")
     parser.add_argument("--seeds", type=int, default=25, help="runs per size and policy")
     parser.add_argument("--noise", type=float, default=0.03, help="relative standard deviation of times")
-    parser.add_argument("--json", type=Path, metavar="FILE")
     args = parser.parse_args(argv)
     print(f"{'slots':>5}  {'policy':<11}{'settle':>8}{'resettle':>10}{'mean':>8}   medians of steps")
     results: dict[str, float] = {}
@@ -139,9 +133,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     for key in ("settle", "resettle"):
         results[f"fitted_{key}"] = max(results[f"fitted_{num_slots}_{key}"] for num_slots in args.num_slots)
         print(f"fitted_{key} {results[f'fitted_{key}']:.4g} (at most {STEPS_ALLOWED})")
-    if args.json:
-        finite = {key: value if math.isfinite(value) else None for key, value in results.items()}
-        args.json.write_text(json.dumps(finite | provenance(), indent=2) + "\n")
+    finite = {key: value if math.isfinite(value) else None for key, value in results.items()}
+    write_figures(args.json, finite)
 
 
 if __name__ == "__main__":

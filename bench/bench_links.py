@@ -17,7 +17,6 @@ worker's turn takes beside its bytes goes into both predictions for the others (
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import shlex
@@ -27,7 +26,7 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from support.provenance import provenance
+from support.figures import parser_of, write_figures
 
 from hpcbal.policies.batching import split_evenly
 from hpcbal.policies.configuring.cost_model import Configuration, Links, Machine, Problem, epoch_cost
@@ -179,13 +178,10 @@ def predicted_rate(links: Links, bytes_per_s: float, workers: int, servers: int,
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = parser_of(__doc__)
     parser.add_argument("--parts", nargs="+", choices=("messages", "job"), default=("messages", "job"))
     parser.add_argument("--mbit", type=int, default=800, help="of each link in each direction")
     parser.add_argument("--repeats", type=int, default=20, help="of each pair of messages")
-    parser.add_argument("--json", type=Path, metavar="FILE")
     args = parser.parse_args(argv)
     rate, bytes_per_s = f"{args.mbit}mbit", args.mbit * 1e6 / 8
     results: dict[str, float] = {}
@@ -204,8 +200,7 @@ def main(argv: Sequence[str] | None = None) -> None:
                     )
     for key, value in results.items():
         print(f"{key:30s} {value:.3f}")
-    if args.json:
-        args.json.write_text(json.dumps(results | {"mbit": args.mbit} | provenance(), indent=2) + "\n")
+    write_figures(args.json, results | {"mbit": args.mbit})
 
 
 if __name__ == "__main__":

@@ -26,11 +26,10 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
-from support.provenance import provenance
+from support.figures import parser_of, write_figures
 from support.starting import MPI_ENVIRONMENT, environment, mpirun
 
 from hpcbal.paramserver.api.app import App
@@ -44,13 +43,12 @@ BLOCKS_PER_SERVER = 4
 
 def arguments() -> argparse.Namespace:
     """The command line."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser = parser_of(__doc__)
     parser.add_argument("--sizes", type=int, nargs="+", default=[64 << 10, 4 << 20], help="bytes")
     parser.add_argument("--servers", type=int, nargs="+", default=[1, 2, 3, 4])
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--seconds", type=float, default=0.05, help="of each way in a round, about")
     parser.add_argument("--only", choices=("transfers", "epoch"))
-    parser.add_argument("--json", type=Path, help="write one flat object here")
     return parser.parse_args()
 
 
@@ -69,8 +67,7 @@ def main() -> None:
             f"epoch of MLR: {results['epoch_ms']:.1f} ms with 1 worker and 1 server, "
             f"{results['epoch_alone_ms']:.1f} ms in one process: {results['engine_overhead']:.3f}"
         )
-    if args.json:
-        args.json.write_text(json.dumps(results | provenance(), indent=2) + "\n")
+    write_figures(args.json, results)
 
 
 def transfers(args: argparse.Namespace) -> dict[str, Any]:

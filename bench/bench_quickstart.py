@@ -34,7 +34,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from support.provenance import provenance
+from support.figures import parser_of, write_figures
 from support.starting import HERE, environment
 
 from hpcbal.config import load_ensemble
@@ -202,9 +202,7 @@ def compare_steps(args: argparse.Namespace, peer: Peer) -> dict[str, float]:
 
 
 def main(argv: Sequence[str] | None = None, peer: Peer = KERAS, description: str | None = __doc__) -> None:
-    parser = argparse.ArgumentParser(
-        description=description, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = parser_of(description)
     parser.add_argument("--repeat", type=int, default=3, help="pairs of runs (default: 3)")
     parser.add_argument("--most-epochs", type=int, help="short runs end here at the latest")
     parser.add_argument("--epochs-long", type=int, default=40, help="epochs of the long runs (default: 40)")
@@ -218,7 +216,6 @@ def main(argv: Sequence[str] | None = None, peer: Peer = KERAS, description: str
     parser.add_argument(
         "--set", action="append", default=[], metavar="SECTION.KEY=VALUE", help="change the run, not its peer"
     )
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures as one flat object")
     args = parser.parse_args(argv)
     parts = args.only or ["steps", "short", "long"]
     figures: dict[str, float] = {}
@@ -231,8 +228,7 @@ def main(argv: Sequence[str] | None = None, peer: Peer = KERAS, description: str
     for key, limit in zip(peer.keys, peer.limits, strict=True):
         if key in figures:
             print(f"{key:<24} {figures[key]:.3f}   (at most {limit})")
-    if args.json:
-        args.json.write_text(json.dumps(figures | provenance(), indent=2) + "\n", encoding="utf-8")
+    write_figures(args.json, figures)
 
 
 if __name__ == "__main__":

@@ -17,7 +17,6 @@ included (at most 0.8). Its limit assumes that both ranks work all the time at t
 
 from __future__ import annotations
 
-import argparse
 import importlib.util
 import itertools
 import json
@@ -29,11 +28,10 @@ import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import numpy as np
-from support.provenance import provenance
+from support.figures import parser_of, write_figures
 from support.starting import environment
 
 from hpcbal.samplers import BalancedBatchSampler
@@ -218,11 +216,8 @@ def real_runs(repetitions: int) -> dict[str, float]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = parser_of(__doc__)
     parser.add_argument("--repetitions", type=int, default=3, help="DDP runs of each sampler (default: 3)")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures to this file")
     args = parser.parse_args()
     missing = [name for name in ("torch", "transformers") if importlib.util.find_spec(name) is None]
     if missing:
@@ -233,8 +228,7 @@ def main() -> None:
     figures |= tables()
     if args.repetitions:
         figures |= real_runs(args.repetitions)
-    if args.json:
-        args.json.write_text(json.dumps(figures | provenance(), indent=2) + "\n")
+    write_figures(args.json, figures)
 
 
 if __name__ == "__main__":

@@ -20,21 +20,18 @@ a seed have the same data, the same first models, and the same random numbers of
 
 from __future__ import annotations
 
-import argparse
-import json
 import math
 import os
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from sklearn.datasets import load_digits
-from support.provenance import provenance
+from support.figures import parser_of, write_figures
 
 from hpcbal.config.schema.prune import OpenSearchConfig
 from hpcbal.ensembling.selection import changes_by_each, greedy_selection, log_loss_of_mean
@@ -185,12 +182,9 @@ def geometric_mean(of: Sequence[float], over: Sequence[float]) -> float:
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = parser_of(__doc__)
     parser.add_argument("--seeds", nargs="+", type=int, default=[*range(NUM_SEEDS)], metavar="N")
     parser.add_argument("--models", choices=tuple(TRAIN), default="features")
-    parser.add_argument("--json", type=Path, metavar="FILE")
     args = parser.parse_args(argv)
     torch.set_num_threads(1)
     load_before = os.getloadavg()[0]
@@ -214,11 +208,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     }
     for key, value in found.items():
         print(f"{key}: {value:.3f}")
-    if args.json is not None:
-        origin = {**provenance(), "load_before": load_before}
-        cases = {"models": args.models, "seeds": args.seeds, "seen": seen, "unseen": unseen}
-        text = json.dumps({**found, "cases": cases, **origin}, indent=2)
-        args.json.write_text(text + "\n", encoding="utf-8")
+    cases = {"models": args.models, "seeds": args.seeds, "seen": seen, "unseen": unseen}
+    write_figures(args.json, {**found, "cases": cases, "load_before": load_before})
 
 
 if __name__ == "__main__":

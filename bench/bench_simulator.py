@@ -18,18 +18,15 @@ global schedule.
 
 from __future__ import annotations
 
-import argparse
 import itertools
-import json
 import random
 import time
 from collections.abc import Sequence
-from pathlib import Path
 from statistics import fmean
 from unittest import mock
 
 import numpy as np
-from support.provenance import provenance
+from support.figures import parser_of, write_figures
 
 from hpcbal.cluster.layout import Cluster
 from hpcbal.control import paradigms
@@ -168,15 +165,12 @@ def measure_random_placement(num_seeds: int) -> dict[str, float]:
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = parser_of(__doc__)
     parser.add_argument("--num-dnns", type=int, nargs="+", default=[100], metavar="N")
     parser.add_argument("--num-slots", type=int, nargs="+", default=[160], metavar="M")
     parser.add_argument("--repeats", type=int, default=2, help="measurements; the minimum counts")
     parser.add_argument("--seeds", type=int, default=5, help="seeds over which the preset is averaged")
     parser.add_argument("--orders", type=int, default=4, help="orders of the rates, for `ahead_M`")
-    parser.add_argument("--json", type=Path, metavar="FILE")
     args = parser.parse_args(argv)
     sizes = list(itertools.product(args.num_dnns, args.num_slots))
     if CONTRACT_SIZE not in sizes:
@@ -201,8 +195,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         shown = "  ".join(f"{key} {value:.3f}" for key, value in preset.items())
         print(f"{PRESET}, {args.seeds} seeds: {shown}", flush=True)
         results |= preset
-    if args.json:
-        args.json.write_text(json.dumps(results | provenance(), indent=2) + "\n")
+    write_figures(args.json, results)
 
 
 if __name__ == "__main__":

@@ -17,7 +17,6 @@ The JSON holds one flat object; `overhead_share` is ours.
 from __future__ import annotations
 
 import argparse
-import json
 import multiprocessing
 import tempfile
 import time
@@ -25,7 +24,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
-from support.provenance import provenance
+from support.figures import parser_of, write_figures
 from support.starting import train
 
 from hpcbal.events.ensemble import EpochDone, GroupLeft
@@ -121,13 +120,10 @@ def measure_processes(work: Callable[..., float], args: argparse.Namespace) -> f
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = parser_of(__doc__)
     parser.add_argument("--samples", type=int, default=6400, help="samples of a pass, validation included")
     parser.add_argument("--passes", type=int, default=5)
     parser.add_argument("--step-s", type=float, default=0.02, help="seconds of one emulated step")
-    parser.add_argument("--json", type=Path, metavar="FILE")
     args = parser.parse_args(argv)
     ours = measure_run(args)
     peer = measure_processes(_copy_and_sleep, args)
@@ -139,9 +135,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     print(f"  (once a round: {ours['once_a_round_s']:.2f} s)")
     print(f"peer: own array per process, no stream {peer:.4f}")
     print(f"limit: sleep alone                     {limit:.4f}")
-    if args.json:
-        result = ours | {"peer_share": peer, "limit_share": limit} | provenance()
-        args.json.write_text(json.dumps(result, indent=2) + "\n")
+    write_figures(args.json, ours | {"peer_share": peer, "limit_share": limit})
 
 
 if __name__ == "__main__":

@@ -21,8 +21,6 @@ of each kind, before which no band has a guarantee, come first and do not count.
 
 from __future__ import annotations
 
-import argparse
-import json
 import math
 import os
 import random
@@ -36,7 +34,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from support.provenance import provenance
+from support.figures import parser_of, write_figures
 from support.starting import train
 from workloads.time_band import NUM_TRAIN, NUM_VALIDATION, ensemble, job, naive_s, stretched
 
@@ -190,12 +188,9 @@ def show(found: Mapping[str, float]) -> None:
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = parser_of(__doc__)
     parser.add_argument("--runs", type=int, default=60, metavar="N", help="runs that count (default: 60)")
     parser.add_argument("--seed", type=int, default=0, metavar="N")
-    parser.add_argument("--json", type=Path, metavar="FILE")
     args = parser.parse_args(argv)
     load_before = os.getloadavg()[0]
     rng = random.Random(args.seed)
@@ -214,9 +209,7 @@ def main(argv: Sequence[str] | None = None) -> None:
             print(text, file=sys.stderr, flush=True)
     found = figures(outcomes, LEAST_RUNS)
     show(found)
-    if args.json:
-        facts = {"load_before": load_before, "load_after": os.getloadavg()[0]}
-        args.json.write_text(json.dumps(found | facts | provenance(), indent=2) + "\n")
+    write_figures(args.json, {**found, "load_before": load_before, "load_after": os.getloadavg()[0]})
 
 
 if __name__ == "__main__":

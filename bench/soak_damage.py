@@ -20,7 +20,6 @@ The JSON holds `damage_survived`, the share of survived damages.
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import ctypes
 import importlib.util
@@ -46,7 +45,7 @@ from typing import Any
 import numpy as np
 from support.config_trial import Hang, limited
 from support.damages import FOREIGN, choose, foreign_file
-from support.provenance import provenance
+from support.figures import parser_of, write_figures
 
 from hpcbal.checkpoint import read_best, read_checkpoint
 from hpcbal.cli.main import main as hpcbal
@@ -417,14 +416,11 @@ def _stop_at(stop_step: int, run: Any) -> Callable[[int], None]:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Print one line per file, and the damages that were not survived."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = parser_of(__doc__)
     parser.add_argument("--damages", type=int, default=100, help="damages of each file")
     parser.add_argument("--seed", type=int, default=0, help="number of the first damage")
     parser.add_argument("--only", action="append", choices=FILES, help="damage only this file")
     parser.add_argument("--verbose", action="store_true", help="print every damage")
-    parser.add_argument("--json", type=Path, help="write the figures to this file")
     args = parser.parse_args(argv)
     figures: Counter[str] = Counter()
     with tempfile.TemporaryDirectory() as name:
@@ -449,9 +445,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         remove_tree(lab.run.out)
     share = figures["survived"] / figures["damages"]
     print(f"damage_survived {share:.4f} ({figures['survived']} of {figures['damages']})")
-    if args.json:
-        result = {"damage_survived": share, "num_damages": figures["damages"], **provenance()}
-        args.json.write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
+    write_figures(args.json, {"damage_survived": share, "num_damages": figures["damages"]})
     return 0 if share == 1.0 else 1
 
 

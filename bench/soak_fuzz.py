@@ -25,7 +25,7 @@ from typing import Any
 
 from support.config_changes import change
 from support.config_trial import FILE, Answer, faults_of, refusal, try_change
-from support.provenance import provenance
+from support.figures import parser_of, write_figures
 from support.starting import environment
 from support.strange_data import try_data
 
@@ -170,11 +170,10 @@ def _program(arguments: list[str], folder: Path, limit_s: float, how: str = "as 
 
 def main() -> int:
     """Try the changes and print what is wrong with each; the exit code is 0 only if nothing is."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser = parser_of(__doc__)
     parser.add_argument("--changes", type=int, default=10_000, help="number of changes (default: 10,000)")
     parser.add_argument("--first", type=int, default=0, help="number of the first change (default: 0)")
     parser.add_argument("--seed", type=int, default=0, help="another seed makes other changes (default: 0)")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures as one flat object")
     parser.add_argument("--child", type=Path, help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.child is not None:
@@ -203,10 +202,8 @@ def main() -> int:
                 print("".join(f"    {fault!r}\n" for fault in faults), end="", flush=True)
     clean = 1.0 - len(findings.faults) / findings.num_changes
     print(f"fuzz_clean {clean:.4f}")
-    if args.json:
-        counts = {key: value for key, value in asdict(findings).items() if key != "faults"}
-        facts = {"fuzz_clean": clean, **counts, "seed": args.seed, **provenance()}
-        args.json.write_text(json.dumps(facts, indent=2) + "\n", encoding="utf-8")
+    counts = {key: value for key, value in asdict(findings).items() if key != "faults"}
+    write_figures(args.json, {"fuzz_clean": clean, **counts, "seed": args.seed})
     return int(bool(findings.faults))
 
 

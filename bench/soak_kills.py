@@ -16,7 +16,6 @@ on two cores.
 
 from __future__ import annotations
 
-import argparse
 import json
 import random
 import shutil
@@ -30,7 +29,7 @@ import yaml
 from soak.cases import CASES, NUM_RANKS, OF_SPEEDS, PROFILE
 from soak.disturbing import MPIRUN, STARTER, Disturbance, disturbed, undisturbed, unexplained
 from soak.outcome import Outcome, difference, ledger_fault, outcome_of
-from support.provenance import provenance
+from support.figures import parser_of, write_figures
 
 from hpcbal.errors import HpcbalError
 
@@ -110,15 +109,12 @@ def disturbed_run(
 
 def main() -> int:
     """Disturb and print; the exit code is 0 if every run survived and every end was explained."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = parser_of(__doc__)
     parser.add_argument("--runs", type=int, default=40, help="number of runs (default: 40)")
     parser.add_argument("--first", type=int, default=0, help="number of the first run (default: 0)")
     parser.add_argument("--seed", type=int, default=0, help="seed of signals and moments (default: 0)")
     parser.add_argument("--cases", nargs="+", choices=list(CASES), default=list(CASES), help="only these")
     parser.add_argument("--folder", type=Path, help="where runs that did not survive are kept")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures as one flat object")
     args = parser.parse_args()
     clean: dict[str, Outcome] = {}
     num_survived = num_unexplained = num_signals = 0
@@ -141,9 +137,8 @@ def main() -> int:
             shutil.rmtree(folder)
     figures = {"kills_survived": num_survived / args.runs, "unexplained_ends": num_unexplained}
     print(f"{figures} over {args.runs} runs and {num_signals} signals")
-    if args.json:
-        facts = {"num_runs": args.runs, "num_signals": num_signals, "seed": args.seed, **provenance()}
-        args.json.write_text(json.dumps({**figures, **facts}, indent=2) + "\n", encoding="utf-8")
+    facts = {"num_runs": args.runs, "num_signals": num_signals, "seed": args.seed}
+    write_figures(args.json, {**figures, **facts})
     return int(num_survived < args.runs or num_unexplained > 0)
 
 
