@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections import Counter
 from collections.abc import Iterator, Mapping
 
 from pydantic import BaseModel
@@ -10,7 +12,8 @@ from hpcbal.config.callables import APP, DATASET, MODEL
 from hpcbal.config.checks.import_check import arguments_of
 from hpcbal.config.listed import DNNS, JOBS, LISTED, Listed
 from hpcbal.config.schema.document import DEFAULT_KEYS, JOB_DEFAULT_KEYS, Defaults, JobDefaults
-from hpcbal.config.schema.fields import field_at, keys_of, models_in
+from hpcbal.config.schema.fields import all_keys, field_at, keys_of, models_in
+from hpcbal.config.schema.run import RunConfig
 from hpcbal.config.schema.section import Section
 from hpcbal.config.source.meant import Candidate, hint_of, meant
 from hpcbal.config.source.nodes import Path, YamlNode, join_key
@@ -20,6 +23,10 @@ _CONTRACTS = {"dataset": DATASET, "model": MODEL, "app": APP}
 _OF_DEFAULTS: Mapping[type[BaseModel], Listed] = {Defaults: DNNS, JobDefaults: JOBS}
 _GONE: Mapping[Path, str] = {("balance", "guard"): "leave it out, the guard of lb-bsp-cpu is always on"}
 """Advice for keys that earlier versions had."""
+_OPERATIONS, _SEARCHES = "preprocessing.", "searches."
+"""Where the operations are, and what becomes of `search` of sweeps."""
+_NOT_TO_WRITE = re.compile(rf"dnns\.augment\.|{_OPERATIONS}of$|{_SEARCHES}(?!search\.)")
+"""Operations again, what stands beside one, and what sweeps become."""
 _DEFAULT_KEYS = {"dnns": DEFAULT_KEYS, "jobs": JOB_DEFAULT_KEYS}
 
 
@@ -50,9 +57,14 @@ def unknown_key(path: Path, root: YamlNode, model: type[BaseModel]) -> str:
     name = str(path[-1])
     section, rest = root.deepest(path[:-1])
     takes_any = not rest and _has_args(owner) and _arguments(section, owner) is None
-    found = meant(name, candidates, holds_keys=node.is_mapping, takes_any_argument=takes_any)
+    elsewhere = list(_elsewhere(model)) if issubclass(model, RunConfig) else []
+    found = meant(
+        name, candidates, elsewhere=elsewhere, holds_keys=node.is_mapping, takes_any_argument=takes_any
+    )
     in_items = ""
-    if listed is not None and isinstance(found, Candidate):
+    if found in elsewhere and isinstance(found, Candidate):
+        in_items = f" (did you mean '{found.word}', {_place(found, listed)}?)"
+    elif listed is not None and isinstance(found, Candidate):
         key = found.full.removeprefix(f"{listed.key}.")
         in_items = f" (did you mean '{key}', a key of each {listed.one} in {listed.key} or sweeps?)"
     given = f"got '{name}'" if inside else "unknown key"  # `- flip` is short for `- flip: {}`
@@ -82,6 +94,43 @@ def _candidates(
             is_own = is_near and key.rpartition(".")[0] in ("", "args")
             found.append(Candidate(shown, join_key(_dotted(prefix), key), is_own))
         yield from sorted(found, key=lambda each: (each.shown.count("."), each.shown == ""))
+
+
+def _elsewhere(model: type[BaseModel]) -> Iterator[Candidate]:
+    """The keys that cannot be written alone, those of few parts first.
+
+    Operations take names that others take, too: their arguments are left out unless only one has the name.
+    """
+    alone = set(_keys_to_write(model))
+    others = [key for key in all_keys(model) if key not in alone and not _NOT_TO_WRITE.match(key)]
+    num_operations = Counter(_word(key) for key in others if _is_argument_of_operation(key))
+    for key in sorted(others, key=lambda each: each.count(".")):
+        if not (_is_argument_of_operation(key) and num_operations[_word(key)] > 1):
+            yield Candidate("", key, False)
+
+
+def _is_argument_of_operation(key: str) -> bool:
+    return key.startswith(_OPERATIONS) and key.count(".") > 1
+
+
+def _word(key: str) -> str:
+    return key.rpartition(".")[2]
+
+
+def _place(found: Candidate, listed: Listed | None) -> str:
+    """Where a key is written that cannot be written alone, in words."""
+    section = found.full.rpartition(".")[0]
+    if f"{section}." == _OPERATIONS:
+        return "an operation of preprocessing"
+    if section.startswith(_OPERATIONS):
+        return f"an argument of {_word(section)} in preprocessing"
+    if section.startswith(_SEARCHES):
+        return f"a key of {section.removeprefix(_SEARCHES)} in sweeps"
+    if listed is not None and section.startswith(f"{listed.key}."):
+        inner = section.removeprefix(f"{listed.key}.")
+        if inner.partition(".")[0] in _DEFAULT_KEYS[listed.key]:
+            return f"a key of defaults.{inner}"
+    return f"a key of {section}"
 
 
 def _place_of_item_key(key: str, root: YamlNode, listed: Listed, *, is_set: bool) -> str:

@@ -42,9 +42,10 @@ def ids_for_test(dataset: Dataset, seed: int, test_fraction: float) -> NDArray[n
     num_test = round(len(free) * test_fraction)
     if num_test < 1 or num_test >= len(free):
         left = "none for the test" if num_test < 1 else "none for training"
+        some = f"at least {1 / len(free):.3g} and below 1, or " if len(free) > 1 else ""
         raise DataError(
-            f"data.test_fraction: got {test_fraction}, but that leaves {left} of {len(free)} samples; "
-            f"allowed: at least {1 / len(free):.3g} and below 1, or 0 for no test samples"
+            f"data.test_fraction: got {test_fraction}, but that leaves {left} of {_samples(len(free))}; "
+            f"allowed: {some}0 for no test samples"
         )
     generator = np.random.Generator(np.random.Philox(np.random.SeedSequence((seed, _TEST_STREAM))))
     return np.sort(free[generator.permutation(len(free))[:num_test]]).astype(np.int64)
@@ -115,17 +116,22 @@ def _num_held_out(num_samples: int, fraction: float, num_test: int) -> int:
         raise DataError(f"data.validation_fraction: got {fraction}, allowed: 0 or more, and below 1")
     num_validation = round(num_samples * fraction)
     if num_validation < 1 and fraction > 0:
+        some = f"at least {1 / num_samples:.3g}, or " if num_samples > 1 else ""
         raise DataError(
-            f"data.validation_fraction: got {fraction}, but that leaves none of {num_samples} samples for "
-            f"validation; allowed: at least {1 / num_samples:.3g}, or 0 for no validation"
+            f"data.validation_fraction: got {fraction}, but that leaves none of {_samples(num_samples)} for "
+            f"validation; allowed: {some}0 for no validation"
         )
     if num_validation >= num_samples - num_test:
         beside = f" beside {num_test} for the test" if num_test else ""
         raise DataError(
-            f"data.validation_fraction: got {fraction}, but that leaves none of {num_samples} samples for "
+            f"data.validation_fraction: got {fraction}, but that leaves none of {_samples(num_samples)} for "
             f"training{beside}; lower it, or add samples"
         )
     return num_validation
+
+
+def _samples(number: int) -> str:
+    return "1 sample" if number == 1 else f"{number} samples"
 
 
 def _check_own(ids: NDArray[np.int64], num_samples: int) -> NDArray[np.int64]:

@@ -141,7 +141,9 @@ def deal_folds(
         PolicyError: if a fold would be empty.
     """
     if not 2 <= num_folds <= num_samples:
-        raise PolicyError(f"k_fold: got {num_folds}, allowed: 2 to the {num_samples} training samples")
+        few = "leave it out, because there is 1 training sample"
+        allowed = few if num_samples == 1 else f"2 to the {num_samples} training samples"
+        raise PolicyError(f"k_fold: got {num_folds}, allowed: {allowed}")
     generator = np.random.Generator(np.random.PCG64(np.random.SeedSequence([seed, num_folds, _FOLDS])))
     order = generator.permutation(num_samples)
     if classes is not None:

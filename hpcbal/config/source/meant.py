@@ -127,7 +127,12 @@ _ADVICE = _by_word(_WORDS_BY_ADVICE)
 
 
 def meant(
-    given: str, candidates: Sequence[Candidate], *, holds_keys: bool = False, takes_any_argument: bool = False
+    given: str,
+    candidates: Sequence[Candidate],
+    *,
+    elsewhere: Sequence[Candidate] = (),
+    holds_keys: bool = False,
+    takes_any_argument: bool = False,
 ) -> Candidate | str | None:
     """Find the key that a user meant.
 
@@ -136,6 +141,7 @@ def meant(
     Args:
         given: the unknown key, which may have a dot, without its section.
         candidates: keys that exist; of equally good ones the first is taken.
+        elsewhere: keys that exist in sections that are optional or in lists; only taken for equal words.
         holds_keys: whether a section was given for it.
         takes_any_argument: whether the section has `args`, and it is not known which ones there are.
 
@@ -146,13 +152,15 @@ def meant(
     is_argument = bool(rest) and nearest(first, ["args"]) is not None
     if is_argument:
         candidates = [each for each in candidates if each.shown.startswith("args.")]
-    found = _meant(given.rpartition(".")[2].lower().replace("-", "_"), candidates, holds_keys)
+    found = _meant(given.rpartition(".")[2].lower().replace("-", "_"), candidates, elsewhere, holds_keys)
     if takes_any_argument and not isinstance(found, Candidate) and (is_argument or not rest):
         return Candidate(f"args.{rest or given}", "", True)
     return found
 
 
-def _meant(given: str, candidates: Sequence[Candidate], holds_keys: bool) -> Candidate | str | None:
+def _meant(
+    given: str, candidates: Sequence[Candidate], elsewhere: Sequence[Candidate], holds_keys: bool
+) -> Candidate | str | None:
     argument = next((each for each in candidates if each.is_near and each.shown == f"args.{given}"), None)
     if argument is not None:
         return argument
@@ -162,7 +170,10 @@ def _meant(given: str, candidates: Sequence[Candidate], holds_keys: bool) -> Can
     if given in _ADVICE:
         return _first(candidates, f"args.{given}") or _ADVICE[given][0]
     near = [each for each in candidates if each.is_near]
-    return _first(candidates, given) or _like(given, near) or _like(given, candidates)
+    exact = _first(candidates, given) or _first(elsewhere, given)
+    if exact is None and given in _OTHER_VALUES:
+        exact = _first([*near, *elsewhere], _OTHER_VALUES[given])
+    return exact or _like(given, near) or _like(given, candidates)
 
 
 def nearest(given: str, known: Iterable[str], cutoff: float = 0.6) -> str | None:

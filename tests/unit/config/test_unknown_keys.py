@@ -131,6 +131,12 @@ def accepted(path: Path, tree: dict[str, Any], file: dict[str, Any], keys: list[
         ("dropout=0.1", "if the code of the model has such an argument, give it in args"),
         ("dnns.small.1.optimizer.patience=3", "did you mean 'dnns.0.stop.patience'?"),
         ("dnns.small.1.stop.epoch=3", "did you mean 'max_epochs'?"),
+        ("rescale=255", "did you mean 'normalize', an operation of preprocessing?"),
+        ("random_flip={}", "did you mean 'random_flip', an operation of preprocessing?"),
+        ("degrees=3", "did you mean 'degrees', an argument of random_rotation in preprocessing?"),
+        ("prefix=x", "did you mean 'prefix', a key of defaults.init?"),
+        ("cooldown=2", "did you mean 'cooldown', a key of defaults.optimizer.schedule?"),
+        ("sampler=tpe", "did you mean 'sampler', a key of search in sweeps?"),
         ("defaults.model=x", "did you mean 'model', a key of each DNN in dnns or sweeps?"),
     ],
 )

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hpcbal.data.split import drawn_ids, numbers_drawn, split_ids
+from hpcbal.data.split import drawn_ids, ids_for_test, numbers_drawn, split_ids
 from hpcbal.errors import DataError
 
 
@@ -40,6 +40,18 @@ def test_a_split_without_validation_samples_is_refused(ten: Any) -> None:
         split_ids(ten, 0, 0.04)
     with pytest.raises(DataError, match=r"got -0.1, allowed: 0 or more, and below 1"):
         split_ids(ten, 0, -0.1)
+
+
+def test_one_sample_cannot_be_split(array_dataset: Any) -> None:
+    one = array_dataset(np.zeros((1, 2)))
+    only = "that leaves none for the test of 1 sample; allowed: 0 for no test samples"
+    with pytest.raises(DataError, match=only):
+        ids_for_test(one, 0, 0.2)
+    with pytest.raises(DataError, match="none of 1 sample for validation; allowed: 0 for no validation"):
+        split_ids(one, 0, 0.2)
+    with pytest.raises(DataError, match="none of 1 sample for training; lower it"):
+        split_ids(one, 0, 0.9)
+    assert split_ids(one, 0, 0.0)[0].tolist() == [0]
 
 
 def test_zero_means_no_validation(ten: Any) -> None:
