@@ -78,7 +78,7 @@ def measure(args: argparse.Namespace) -> None:
     from hpcbal.training.backend import Contribution, Sums
     from hpcbal.training.collectives import COLLECTIVES, ChosenCollective, open_groups
     from hpcbal.training.devices import LocalSlots
-    from hpcbal.training.keras.tensorflow_setup import setup_tensorflow
+    from hpcbal.training.keras.tensorflow_backend import setup_tensorflow
 
     comm = MPI.COMM_WORLD
     setup_tensorflow(LocalSlots(comm.rank, (Cores.of_this_process(),) * comm.size))

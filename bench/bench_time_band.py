@@ -41,8 +41,7 @@ from workloads.time_band import NUM_TRAIN, NUM_VALIDATION, ensemble, job, naive_
 from hpcbal.cli.planning.prediction import Sources, prediction_of
 from hpcbal.config import RunConfig, load_config
 from hpcbal.planning.allocation import AllocationPrediction
-from hpcbal.planning.calibration import EarlierRun
-from hpcbal.planning.time_band import LEAST_RUNS, time_band
+from hpcbal.planning.calibration import LEAST_RUNS, EarlierRun, time_band
 from hpcbal.telemetry.ledger.run import RunFinishedLine, WholeRun
 
 SHORTEST_S, LONGEST_S = 2.0, 5.0

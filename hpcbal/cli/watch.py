@@ -101,7 +101,7 @@ class Watch:
         """
         from rich.text import Text
 
-        from hpcbal.planning.time_band import time_band
+        from hpcbal.planning.calibration import time_band
         from hpcbal.report.terminal import RunView, remaining_s
 
         began_s, now_s = time.process_time(), time.time() if now_s is None else now_s

@@ -19,8 +19,8 @@ from hpcbal.cluster.started import batch_job, detect_launcher
 from hpcbal.cluster.walltime import end_of_job
 from hpcbal.dataplane.shared_memory import SHARED_MEMORY_DIR
 from hpcbal.doctor import checks
+from hpcbal.doctor.checks import Finding
 from hpcbal.doctor.child import ask_python
-from hpcbal.doctor.finding import Finding
 
 IMPORT_S = 60.0
 """Libraries on a slow file system take long; more than this is a fault."""

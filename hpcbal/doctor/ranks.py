@@ -18,7 +18,7 @@ from hpcbal.cluster.cgroup import Cores
 from hpcbal.cluster.devices import visible_gpus
 from hpcbal.comm.collectives import patient_allgather, patient_barrier, patient_broadcast, patient_gather
 from hpcbal.doctor import checks
-from hpcbal.doctor.finding import Finding
+from hpcbal.doctor.checks import Finding
 from hpcbal.doctor.local import short_computation_s
 
 SUM_BYTES = checks.MIB

@@ -12,8 +12,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from hpcbal.errors import PolicyError
-from hpcbal.events.epoch import NOTHING_MEASURED, EpochFacts, Straggler
-from hpcbal.events.history import Position
+from hpcbal.events.history import NOTHING_MEASURED, EpochFacts, Position, Straggler
 from hpcbal.events.line import Event, Facts, Instruction, Line, Number
 
 

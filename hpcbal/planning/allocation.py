@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from hpcbal.cluster.walltime import WALLTIME_MARGIN_S
-from hpcbal.planning.calibration import EarlierRun
-from hpcbal.planning.time_band import MOST_RUNS, TimeBand, time_band
+from hpcbal.planning.calibration import MOST_RUNS, EarlierRun, TimeBand, time_band
 from hpcbal.telemetry.files.json_lines import duration_text
 from hpcbal.telemetry.views.table import count_text, format_table
 

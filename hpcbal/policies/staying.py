@@ -8,8 +8,7 @@ from dataclasses import replace
 
 from hpcbal.cluster.layout import Cluster, num_nodes_used
 from hpcbal.policies.flotilla import Flotilla
-from hpcbal.policies.placement import Placement, assign_slots, least_score, nodes_over_slots
-from hpcbal.policies.slot_row import SCORE_DIGITS
+from hpcbal.policies.placement import SCORE_DIGITS, Placement, assign_slots, least_score, nodes_over_slots
 
 LEAST_TRIES = 4
 MOST_SLOTS_PLACED = 8192

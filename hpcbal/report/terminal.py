@@ -13,7 +13,7 @@ from rich.console import Console, ConsoleOptions, RenderResult
 from rich.style import Style
 from rich.text import Text
 
-from hpcbal.planning.time_band import TimeBand
+from hpcbal.planning.calibration import TimeBand
 from hpcbal.report.charts.curves import metric_of
 from hpcbal.report.drawing.axes import duration_label
 from hpcbal.report.drawing.names import ROLE_COLORS, colors_of, ink_on

@@ -34,8 +34,7 @@ from hpcbal.events.ensemble import (
     StartRound,
     StopStream,
 )
-from hpcbal.events.epoch import NOTHING_MEASURED, EpochFacts
-from hpcbal.events.history import Position
+from hpcbal.events.history import NOTHING_MEASURED, EpochFacts, Position
 from hpcbal.events.members import DnnSpec
 from hpcbal.policies.rates import RateTable
 from hpcbal.simulator.balancing import Pace

@@ -32,7 +32,7 @@ def _mpi_groups(trainer_comm: MPI.Intracomm) -> TrainerGroups:
 
 def _packer() -> Packer | None:
     """Return a packer of tensors of GPUs, if TensorFlow is loaded and MPI says that it takes their memory."""
-    from hpcbal.comm.mpi_library import takes_gpu_memory
+    from hpcbal.comm.mpi import takes_gpu_memory
 
     if "hpcbal.training.keras.tensorflow_backend" not in sys.modules or not takes_gpu_memory():
         return None

@@ -63,8 +63,7 @@ def load_framework(framework: Framework, precision: str, slots: LocalSlots | Non
             return TorchBackend("cpu", None, precision)
         device, place = setup_torch(slots)
         return TorchBackend(device, place, precision)
-    from hpcbal.training.keras.tensorflow_backend import TensorFlowBackend
-    from hpcbal.training.keras.tensorflow_setup import setup_tensorflow
+    from hpcbal.training.keras.tensorflow_backend import TensorFlowBackend, setup_tensorflow
 
     if slots is None:
         return TensorFlowBackend("cpu", precision)

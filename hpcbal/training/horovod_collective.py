@@ -11,7 +11,7 @@ import numpy as np
 from mpi4py import MPI
 
 from hpcbal.comm.group_comm import GroupComm
-from hpcbal.comm.mpi_library import loaded_libraries
+from hpcbal.comm.mpi import loaded_libraries
 from hpcbal.training.backend import GradientCollective, LocalCollective
 from hpcbal.training.mpi_collective import MpiCollective, MpiGroups, on_host
 from hpcbal.training.weights import Array

@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from hpcbal.cli.main import main
-from hpcbal.planning.time_band import ASSUMED_STARTUP_S
+from hpcbal.planning.calibration import ASSUMED_STARTUP_S
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
 Plan = Callable[..., dict[str, Any]]

@@ -12,8 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hpcbal.events.ensemble import Delta, RoundPlan
-from hpcbal.events.epoch import RankFacts
-from hpcbal.events.history import Position
+from hpcbal.events.history import Position, RankFacts
 from hpcbal.events.line import Line, name_in_file
 from hpcbal.events.members import StopRule
 from hpcbal.telemetry.ledger.codec import ENVELOPE, Entry, entry_of, plain_of

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from ledger_lines import a, entry, plan_of
 
 from hpcbal.events.ensemble import RoundPlan
-from hpcbal.events.epoch import EpochFacts
+from hpcbal.events.history import EpochFacts
 from hpcbal.report.model import USE_KINDS, ReportData, SlotSpan, SlotUse
 from hpcbal.report.page.page import render_page
 from hpcbal.report.reading.replay import Replay

@@ -14,10 +14,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from hpcbal.cli.options import print_warning
-from hpcbal.cli.submitting.needs import Needs, needs_of_all
+from hpcbal.cli.submitting.needs import Needs, needs_of_all, path_word, tasks_of
 from hpcbal.cli.submitting.noting import keys_of
 from hpcbal.cli.submitting.queue import ANSWER_S, JobInQueue, jobs_in_queue, line_of, unsettled_jobs, within
-from hpcbal.cli.submitting.tasks import path_word, tasks_of
 from hpcbal.cluster.systems import SYSTEMS, BatchJob, SiteHabits, System, detect
 from hpcbal.cluster.systems.commands import TIMEOUT_S
 from hpcbal.cluster.systems.job import Command, Phase, QueueState

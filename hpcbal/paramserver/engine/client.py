@@ -13,8 +13,7 @@ from numpy.typing import NDArray
 from hpcbal.paramserver.api.columns import IntArray
 from hpcbal.paramserver.api.update import Table, Update
 from hpcbal.paramserver.engine.buffers import Buffers
-from hpcbal.paramserver.engine.transport import Segments
-from hpcbal.paramserver.engine.wire import ALL_ROWS, MAX_ENTRIES, Frame, FrameKind, Wire
+from hpcbal.paramserver.engine.wire import ALL_ROWS, MAX_ENTRIES, Frame, FrameKind, Segments, Wire
 from hpcbal.paramserver.store.client import Client
 from hpcbal.paramserver.store.layout import Layout, Ownership
 

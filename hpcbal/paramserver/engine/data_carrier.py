@@ -11,8 +11,7 @@ from numpy.typing import NDArray
 
 from hpcbal.paramserver.api.batch import DataBlock
 from hpcbal.paramserver.api.columns import IntArray, gather, scatter
-from hpcbal.paramserver.engine.transport import Segments
-from hpcbal.paramserver.engine.wire import Frame, FrameKind, Wire
+from hpcbal.paramserver.engine.wire import Frame, FrameKind, Segments, Wire
 from hpcbal.paramserver.store.moving import Segment
 from hpcbal.paramserver.worker.data_moves import Carrier, DataMoves
 from hpcbal.paramserver.worker.samples import Cursor, WorkerSamples

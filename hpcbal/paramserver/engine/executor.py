@@ -25,8 +25,7 @@ from hpcbal.paramserver.engine.held_block import allocate
 from hpcbal.paramserver.engine.parameter_moves import ParameterMoves
 from hpcbal.paramserver.engine.rank_resources import RankResources
 from hpcbal.paramserver.engine.server import LoadReports, Server
-from hpcbal.paramserver.engine.transport import Transport
-from hpcbal.paramserver.engine.wire import Frame, FrameKind, Tracer, Wire
+from hpcbal.paramserver.engine.wire import Frame, FrameKind, Tracer, Transport, Wire
 from hpcbal.paramserver.master import messages
 from hpcbal.paramserver.master.messages import What
 from hpcbal.paramserver.store.layout import Ownership

@@ -7,7 +7,7 @@ import os
 from collections import defaultdict, deque
 from collections.abc import Callable
 
-from hpcbal.paramserver.engine.transport import Header, Lane, Segments, Then, Transport
+from hpcbal.paramserver.engine.wire import Header, Lane, Segments, Then, Transport
 
 
 class _Mailbox:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from mpi4py import MPI
 
-from hpcbal.paramserver.engine.transport import (
+from hpcbal.paramserver.engine.wire import (
     MAX_HEADER_WORDS,
     NUM_STREAMS,
     Header,

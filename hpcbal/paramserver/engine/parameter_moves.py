@@ -14,8 +14,7 @@ import numpy as np
 
 from hpcbal.paramserver.engine.held_block import HeldBlock
 from hpcbal.paramserver.engine.server import Server
-from hpcbal.paramserver.engine.transport import Segments
-from hpcbal.paramserver.engine.wire import Frame, FrameKind, Wire
+from hpcbal.paramserver.engine.wire import Frame, FrameKind, Segments, Wire
 from hpcbal.paramserver.master.messages import BlocksMoved
 from hpcbal.paramserver.store.moving import MoveQueue
 from hpcbal.paramserver.store.server import Give, Moved, Took

@@ -12,8 +12,7 @@ from typing import TypeVar
 from hpcbal.comm.channel import Channel, Message
 from hpcbal.paramserver.engine.buffers import Buffers
 from hpcbal.paramserver.engine.reactor import Reactor
-from hpcbal.paramserver.engine.transport import Transport
-from hpcbal.paramserver.engine.wire import PacedLink
+from hpcbal.paramserver.engine.wire import PacedLink, Transport
 from hpcbal.paramserver.worker.loading import JobSetup
 from hpcbal.paramserver.worker.resources import Resources
 from hpcbal.paramserver.worker.samples import WorkerSamples

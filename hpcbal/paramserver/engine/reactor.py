@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 
 from hpcbal.comm.channel import Channel, Message
-from hpcbal.paramserver.engine.transport import Transport
+from hpcbal.paramserver.engine.wire import Transport
 
 SPIN_S = 100e-6
 """A wait polls without a pause for so long after the last event: the next one of an exchange comes within it.

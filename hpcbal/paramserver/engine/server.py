@@ -26,8 +26,7 @@ from hpcbal.paramserver.api.columns import IntArray
 from hpcbal.paramserver.api.update import Table, held_bytes
 from hpcbal.paramserver.engine.buffers import Buffers, PushRoom, view
 from hpcbal.paramserver.engine.held_block import HeldBlock
-from hpcbal.paramserver.engine.transport import Segments, Then
-from hpcbal.paramserver.engine.wire import ALL_ROWS, Frame, FrameKind, Tracer, Wire
+from hpcbal.paramserver.engine.wire import ALL_ROWS, Frame, FrameKind, Segments, Then, Tracer, Wire
 from hpcbal.paramserver.master import messages
 from hpcbal.paramserver.store.server import (
     Action,

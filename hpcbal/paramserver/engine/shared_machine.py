@@ -18,13 +18,12 @@ from functools import partial
 from typing import TypeVar
 
 from hpcbal.comm.channel import Channel, Message
-from hpcbal.paramserver.coscheduling.processor import PacedResource
+from hpcbal.paramserver.coscheduling.subtasks import PacedResource
 from hpcbal.paramserver.engine.buffers import Buffers, MachineMemory
 from hpcbal.paramserver.engine.rank_resources import RankResources, in_thread
 from hpcbal.paramserver.engine.reactor import FIRST_SLEEP_S, LATE_SHARE, MAX_SLEEP_S, SPIN_S, Reactor
 from hpcbal.paramserver.engine.spilled_samples import SpilledSamples
-from hpcbal.paramserver.engine.transport import Transport
-from hpcbal.paramserver.engine.wire import PacedLink
+from hpcbal.paramserver.engine.wire import PacedLink, Transport
 from hpcbal.paramserver.spilling import LocalDisk, MachineSpill
 from hpcbal.paramserver.worker.loading import JobSetup
 from hpcbal.paramserver.worker.resources import MachineQueues, SharedResources

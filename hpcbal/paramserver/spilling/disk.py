@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hpcbal.errors import InputError
-from hpcbal.paramserver.coscheduling.processor import PacedResource
+from hpcbal.paramserver.coscheduling.subtasks import PacedResource
 
 PREFIX = "hpcbal-spill-"
 ALIGNMENT = 4096

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from hpcbal.events.ensemble import EpochDone, GroupLeft
-from hpcbal.events.epoch import RankFacts, Straggler
+from hpcbal.events.history import RankFacts, Straggler
 from hpcbal.events.line import Line
 from hpcbal.report.model import (
     GroupWait,

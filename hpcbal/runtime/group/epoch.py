@@ -11,8 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from hpcbal.events.epoch import BalanceFacts, EpochFacts, PartitionFacts, RankFacts
-from hpcbal.events.history import VALIDATION, Position
+from hpcbal.events.history import VALIDATION, BalanceFacts, EpochFacts, PartitionFacts, Position, RankFacts
 from hpcbal.runtime.balance.step import Step
 from hpcbal.runtime.group.evidence import GroupEvidence
 from hpcbal.runtime.group.feeding import Batches, Feeder

@@ -12,8 +12,7 @@ from hpcbal.checkpoint.best import BEST_BY, BEST_EPOCH, CLASSES, EPOCH_FACTS, ON
 from hpcbal.cluster.roles import SCHEDULER_RANK
 from hpcbal.control.progress import best, evaluate
 from hpcbal.events.ensemble import CheckpointWritten
-from hpcbal.events.epoch import EpochFacts
-from hpcbal.events.history import EpochRecord, Position
+from hpcbal.events.history import EpochFacts, EpochRecord, Position
 from hpcbal.runtime.group.member import GroupMember
 from hpcbal.runtime.wire.protocol import WRITING, Noted
 from hpcbal.telemetry.ledger.codec import plain_facts

@@ -14,9 +14,8 @@ from hpcbal.config import JobsConfig, SharedJobConfig
 from hpcbal.config.listed import JOBS
 from hpcbal.errors import HpcbalError, UserCodeError
 from hpcbal.paramserver.coscheduling import scheduler
-from hpcbal.paramserver.coscheduling.placing import Sharing, without
 from hpcbal.paramserver.coscheduling.profiling import note_disturbance
-from hpcbal.paramserver.coscheduling.scheduler import JobScheduler
+from hpcbal.paramserver.coscheduling.scheduler import JobScheduler, Sharing, without
 from hpcbal.paramserver.coscheduling.subtasks import AskForNetwork, NetworkUsed, UseNetwork
 from hpcbal.paramserver.coscheduling.synchroniser import Grant, NetworkSynchroniser
 from hpcbal.paramserver.master import messages

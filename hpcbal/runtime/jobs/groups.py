@@ -8,9 +8,8 @@ from hpcbal.config import JobsConfig
 from hpcbal.errors import InputError
 from hpcbal.paramserver.coscheduling.fixed import FixedGroups, Isolated, RandomGroups
 from hpcbal.paramserver.coscheduling.harmony import Harmony
-from hpcbal.paramserver.coscheduling.placing import Sharing
 from hpcbal.paramserver.coscheduling.profiling import measured_iteration_s
-from hpcbal.paramserver.coscheduling.scheduler import GroupingPolicy
+from hpcbal.paramserver.coscheduling.scheduler import GroupingPolicy, Sharing
 from hpcbal.policies.grouping.groups import JobGroup, JobLoad
 from hpcbal.policies.grouping.memory import JobMemory, MemoryLimit
 from hpcbal.runtime.jobs.job import Start

@@ -11,7 +11,7 @@ from hpcbal.errors import InputError
 from hpcbal.events.history import EpochRecord
 from hpcbal.paramserver.api.batch import num_steps
 from hpcbal.paramserver.coscheduling.profiling import IterationMeter, load_of
-from hpcbal.paramserver.engine.transport import NUM_STREAMS
+from hpcbal.paramserver.engine.wire import NUM_STREAMS
 from hpcbal.paramserver.master.bounded_staleness import BoundedStaleness
 from hpcbal.paramserver.master.events import End
 from hpcbal.paramserver.master.job import JobMachine, JobSpec

@@ -12,8 +12,7 @@ from hpcbal.comm.channel import Channel, Message
 from hpcbal.config import ParamServerConfig
 from hpcbal.paramserver.api.batch import DataBlocks
 from hpcbal.paramserver.engine.executor import Executor
-from hpcbal.paramserver.engine.transport import Transport
-from hpcbal.paramserver.engine.wire import Tracer
+from hpcbal.paramserver.engine.wire import Tracer, Transport
 from hpcbal.paramserver.store.layout import Layout
 from hpcbal.paramserver.worker.loading import EmulatedMachine, JobSetup
 from hpcbal.runtime.jobs.checkpoint import JOBS_FOLDER, CheckpointFiles

@@ -17,7 +17,7 @@ from hpcbal.config import JobsConfig, SharedJobConfig
 from hpcbal.errors import HpcbalError, UserCodeError
 from hpcbal.paramserver.engine.executor import Executor
 from hpcbal.paramserver.engine.shared_machine import SharedMachine, Tenant
-from hpcbal.paramserver.engine.transport import Transport
+from hpcbal.paramserver.engine.wire import Transport
 from hpcbal.paramserver.master import messages
 from hpcbal.paramserver.spilling import LocalDisk
 from hpcbal.paramserver.worker.loading import EmulatedMachine

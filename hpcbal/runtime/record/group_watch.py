@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from hpcbal.events.ensemble import EpochDone, groups_started
-from hpcbal.events.epoch import Straggler
+from hpcbal.events.history import Straggler
 from hpcbal.events.line import Line
 from hpcbal.telemetry.streams.slices import Slice, mark
 from hpcbal.telemetry.views.summary import GroupWork, balancing_would_save, find_straggler, group_work

@@ -25,8 +25,7 @@ from hpcbal.events.ensemble import (
     StartProfiling,
     StartRound,
 )
-from hpcbal.events.epoch import EpochFacts
-from hpcbal.events.history import EpochRecord
+from hpcbal.events.history import EpochFacts, EpochRecord
 from hpcbal.events.line import Line
 from hpcbal.kinds import ENSEMBLE
 from hpcbal.planning.calibration import RunKey

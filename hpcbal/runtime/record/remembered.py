@@ -11,8 +11,14 @@ from hpcbal.config import RunConfig
 from hpcbal.errors import HpcbalError
 from hpcbal.kinds import KINDS, Kind
 from hpcbal.planning.allocation import PredictedRun
-from hpcbal.planning.calibration import EarlierRun, RunKey, append_run, calibration_file, read_runs
-from hpcbal.planning.time_band import usual_startup_s
+from hpcbal.planning.calibration import (
+    EarlierRun,
+    RunKey,
+    append_run,
+    calibration_file,
+    read_runs,
+    usual_startup_s,
+)
 from hpcbal.telemetry.files.json_lines import duration_text
 from hpcbal.telemetry.ledger.account import RunAccount
 from hpcbal.telemetry.ledger.run import WholeRun

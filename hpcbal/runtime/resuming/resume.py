@@ -33,8 +33,7 @@ from hpcbal.events.ensemble import (
     StartRound,
     StopStream,
 )
-from hpcbal.events.epoch import NOTHING_MEASURED, EpochFacts
-from hpcbal.events.history import EpochRecord
+from hpcbal.events.history import NOTHING_MEASURED, EpochFacts, EpochRecord
 from hpcbal.events.line import Line
 from hpcbal.events.members import DnnSpec
 from hpcbal.runtime.resuming.kept_best import SavedWeights, changed_files, recover_dnn

@@ -6,8 +6,8 @@ import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from hpcbal.paramserver.coscheduling.placing import Sharing
 from hpcbal.paramserver.coscheduling.profiling import measured_iteration_s
+from hpcbal.paramserver.coscheduling.scheduler import Sharing
 from hpcbal.policies.grouping.groups import JobLoad
 from hpcbal.simulator.coscheduling.started_job import StartedJob
 

@@ -9,7 +9,7 @@ import random
 from collections.abc import Callable
 from functools import partial
 
-from hpcbal.paramserver.coscheduling.processor import EvenShares
+from hpcbal.paramserver.coscheduling.subtasks import EvenShares
 from hpcbal.paramserver.worker.resources import Waits
 
 NS_PER_S = 1e9

@@ -8,8 +8,15 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from hpcbal.events.epoch import RankFacts, Straggler
-from hpcbal.events.history import LOSS, VALIDATION, base_name, main_metric, shows_more_better
+from hpcbal.events.history import (
+    LOSS,
+    VALIDATION,
+    RankFacts,
+    Straggler,
+    base_name,
+    main_metric,
+    shows_more_better,
+)
 
 
 @dataclass(frozen=True, slots=True)

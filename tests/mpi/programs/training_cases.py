@@ -426,8 +426,7 @@ def open_models(name: str) -> Models:
         return Models(TorchBackend(precision="float64"), "training_models:linear_module", None, weighs=True)
     from hpcbal.cluster.cgroup import Cores
     from hpcbal.training.devices import LocalSlots
-    from hpcbal.training.keras.tensorflow_backend import TensorFlowBackend
-    from hpcbal.training.keras.tensorflow_setup import setup_tensorflow
+    from hpcbal.training.keras.tensorflow_backend import TensorFlowBackend, setup_tensorflow
 
     device = setup_tensorflow(LocalSlots(COMM.rank, (Cores.of_this_process(),) * COMM.size))
     backend = TensorFlowBackend(device, "float64")

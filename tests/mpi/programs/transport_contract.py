@@ -8,7 +8,7 @@ from functools import partial
 import numpy as np
 
 from hpcbal.comm.backoff import Backoff
-from hpcbal.paramserver.engine.transport import Header, Lane, Segments, Transport
+from hpcbal.paramserver.engine.wire import Header, Lane, Segments, Transport
 
 NUM_FRAMES = 30
 SIZES = (1, 100, 70_000)

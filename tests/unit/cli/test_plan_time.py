@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from hpcbal.cli import main
-from hpcbal.planning.calibration import EarlierRun, RunKey, append_run
-from hpcbal.planning.time_band import ASSUMED_STARTUP_S
+from hpcbal.planning.calibration import ASSUMED_STARTUP_S, EarlierRun, RunKey, append_run
 
 Capture = pytest.CaptureFixture[str]
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from hpcbal.comm import mpi_library
-from hpcbal.comm.mpi_library import loaded_libraries, takes_gpu_memory
+from hpcbal.comm import mpi
+from hpcbal.comm.mpi import loaded_libraries, takes_gpu_memory
 
 MAPS = """\
 7f1a00000000-7f1a00020000 r-xp 00000000 08:01 11 /opt/env/lib/libmpi.so.40.40.8
@@ -64,7 +64,7 @@ def test_mpi_says_whether_it_takes_memory_of_gpus(
             return self._answer
 
     library = SimpleNamespace(**{name: Query(answer) for name, answer in functions.items()})
-    monkeypatch.setattr(mpi_library, "MPI", SimpleNamespace(COMM_WORLD=World(kinds)))
-    monkeypatch.setattr(mpi_library, "loaded_libraries", lambda: ["/lib/libmpi.so.40"])
+    monkeypatch.setattr(mpi, "MPI", SimpleNamespace(COMM_WORLD=World(kinds)))
+    monkeypatch.setattr(mpi, "loaded_libraries", lambda: ["/lib/libmpi.so.40"])
     monkeypatch.setattr(ctypes, "CDLL", lambda path: library)
     assert takes_gpu_memory() is expected

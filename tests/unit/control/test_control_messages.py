@@ -23,8 +23,7 @@ from hpcbal.events.ensemble import (
     Started,
     SuspendRequested,
 )
-from hpcbal.events.epoch import EpochFacts, Straggler
-from hpcbal.events.history import Position
+from hpcbal.events.history import EpochFacts, Position, Straggler
 from hpcbal.events.members import DnnSpec, StopRule
 
 PLAN = RoundPlan(3, (GroupPlan("a", (0, 1)),), 5, {"a": Position(5, 7)}, {"a": 2}, 1, {"a": 10.0}, 2, 6)

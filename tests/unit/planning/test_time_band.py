@@ -10,13 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hpcbal.planning.calibration import EarlierRun
-from hpcbal.planning.time_band import (
+from hpcbal.planning.calibration import (
     ASSUMED_STARTUP_S,
     LEAST_RUNS,
     MOST_RUNS,
     SHARE,
     WIDE,
+    EarlierRun,
     conformal_range,
     time_band,
 )

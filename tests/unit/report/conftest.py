@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from ledger_lines import a, entry, plan_of
 
-from hpcbal.events.epoch import BalanceFacts, EpochFacts, RankFacts, Straggler
+from hpcbal.events.history import BalanceFacts, EpochFacts, RankFacts, Straggler
 from hpcbal.report.model import ReportData
 from hpcbal.report.reading.run_files import read_run
 from hpcbal.telemetry.ledger.codec import Entry, plain_of

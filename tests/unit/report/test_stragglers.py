@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from hpcbal.events.epoch import BalanceFacts, Straggler
+from hpcbal.events.history import BalanceFacts, Straggler
 from hpcbal.report.charts.all_charts import NARROW, WIDE, draw_charts
 from hpcbal.report.drawing.shapes import Text
 from hpcbal.report.model import GroupWait, LeftOut, ReportData, SharePoint

@@ -11,7 +11,7 @@ import pytest
 from ledger_lines import a
 from rich.console import Console
 
-from hpcbal.planning.time_band import TimeBand
+from hpcbal.planning.calibration import TimeBand
 from hpcbal.report.model import ReportData
 from hpcbal.report.reading.run_files import read_run
 from hpcbal.report.terminal import RunView, remaining_s

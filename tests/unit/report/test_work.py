@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from hpcbal.events.epoch import RankFacts
+from hpcbal.events.history import RankFacts
 from hpcbal.report.charts.all_charts import WIDE, draw_charts
 from hpcbal.report.model import ReportData, SharePoint, WorkReport
 from hpcbal.report.page.page import render_page

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hpcbal.paramserver.coscheduling.processor import EvenShares
+from hpcbal.paramserver.coscheduling.subtasks import EvenShares
 from hpcbal.simulator.paramserver.clock import NS_PER_S, Clock, Cores
 
 

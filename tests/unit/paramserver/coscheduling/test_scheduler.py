@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 
 from hpcbal.paramserver.coscheduling.fixed import FixedGroups, Isolated, RandomGroups
 from hpcbal.paramserver.coscheduling.harmony import Harmony, first_groups, joined, measured_instead
-from hpcbal.paramserver.coscheduling.placing import Sharing, place
 from hpcbal.paramserver.coscheduling.scheduler import (
     Arrived,
     Ended,
@@ -24,8 +23,10 @@ from hpcbal.paramserver.coscheduling.scheduler import (
     JobsView,
     Profiled,
     Rested,
+    Sharing,
     StartJob,
     StopJob,
+    place,
 )
 from hpcbal.policies.grouping.groups import JobGroup, JobLoad
 from hpcbal.policies.grouping.memory import JobMemory, MemoryLimit

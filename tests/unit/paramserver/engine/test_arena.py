@@ -6,7 +6,7 @@ import numpy as np
 
 from hpcbal.paramserver.api.update import Table
 from hpcbal.paramserver.engine.held_block import allocate
-from hpcbal.paramserver.engine.transport import Segments
+from hpcbal.paramserver.engine.wire import Segments
 from hpcbal.paramserver.store.layout import Layout
 
 

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from hpcbal.paramserver.engine.loopback_transport import LoopbackTransport
-from hpcbal.paramserver.engine.transport import Lane, Segments
+from hpcbal.paramserver.engine.wire import Lane, Segments
 
 PROGRAMS = Path(__file__).resolve().parents[3] / "mpi" / "programs"
 TIMEOUT_S = 60.0

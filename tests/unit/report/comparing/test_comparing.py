@@ -13,7 +13,7 @@ import yaml
 from hpcbal.cli import main
 from hpcbal.config import load_config, resolved_yaml
 from hpcbal.errors import InputError
-from hpcbal.events.epoch import EpochFacts
+from hpcbal.events.history import EpochFacts
 from hpcbal.report.comparing.reading import read_comparison
 from hpcbal.report.comparing.text import render_comparison
 from hpcbal.report.page.page import render_comparison_page

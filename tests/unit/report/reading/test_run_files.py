@@ -14,7 +14,7 @@ from ledger_lines import plan_of
 
 from hpcbal.errors import InputError, LedgerError
 from hpcbal.events.ensemble import GroupPlan
-from hpcbal.events.epoch import BalanceFacts, Straggler
+from hpcbal.events.history import BalanceFacts, Straggler
 from hpcbal.report.model import ReportData
 from hpcbal.report.page.page import render_page, write_page, write_plots
 from hpcbal.report.reading.run_files import read_run

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from hpcbal.events.epoch import RankFacts
+from hpcbal.events.history import RankFacts
 from hpcbal.runtime.group.epoch import RankTimes
 
 

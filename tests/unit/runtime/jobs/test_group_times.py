@@ -8,13 +8,13 @@ from typing import cast
 
 import pytest
 
-from hpcbal.paramserver.coscheduling.placing import Sharing
 from hpcbal.paramserver.coscheduling.profiling import (
     LEAST_ITERATIONS,
     WINDOW,
     IterationMeter,
     note_disturbance,
 )
+from hpcbal.paramserver.coscheduling.scheduler import Sharing
 from hpcbal.paramserver.master.messages import TurnDone
 from hpcbal.policies.grouping.groups import JobLoad
 from hpcbal.runtime.jobs.groups import FormedGroups

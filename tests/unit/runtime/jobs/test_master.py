@@ -15,7 +15,7 @@ from loopback import LoopbackChannel
 from hpcbal.comm.channel import Message
 from hpcbal.config import ParamServerConfig
 from hpcbal.errors import ExitCode
-from hpcbal.paramserver.engine.transport import NUM_STREAMS
+from hpcbal.paramserver.engine.wire import NUM_STREAMS
 from hpcbal.paramserver.master import messages
 from hpcbal.paramserver.master.events import Heard
 from hpcbal.runtime.health import silence

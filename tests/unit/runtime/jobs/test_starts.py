@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from hpcbal.errors import InputError
-from hpcbal.paramserver.engine.transport import NUM_STREAMS
+from hpcbal.paramserver.engine.wire import NUM_STREAMS
 from hpcbal.runtime.jobs.job import next_start
 
 

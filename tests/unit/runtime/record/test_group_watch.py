@@ -8,7 +8,7 @@ from types import SimpleNamespace
 from ledger_lines import a
 
 from hpcbal.events.ensemble import EpochDone, GroupPlan, StartProfiling
-from hpcbal.events.epoch import BalanceFacts, EpochFacts, RankFacts, Straggler
+from hpcbal.events.history import BalanceFacts, EpochFacts, RankFacts, Straggler
 from hpcbal.runtime.record.group_watch import GroupWatch
 
 

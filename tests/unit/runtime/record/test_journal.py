@@ -25,8 +25,7 @@ from hpcbal.events.ensemble import (
     StartRound,
     SuspendRequested,
 )
-from hpcbal.events.epoch import EpochFacts
-from hpcbal.events.history import Position
+from hpcbal.events.history import EpochFacts, Position
 from hpcbal.policies.rates import RateTable
 from hpcbal.runtime.handoff.launch_dir import RunRequest
 from hpcbal.runtime.record.accounts import PreprocessingStats

@@ -10,8 +10,7 @@ import pytest
 
 from hpcbal.config import load_config
 from hpcbal.kinds import ENSEMBLE
-from hpcbal.planning.calibration import EarlierRun, RunKey, append_run
-from hpcbal.planning.time_band import ASSUMED_STARTUP_S
+from hpcbal.planning.calibration import ASSUMED_STARTUP_S, EarlierRun, RunKey, append_run
 from hpcbal.runtime.record.remembered import expected_startup_s, remember_run, whole_lines
 from hpcbal.telemetry.ledger.account import RunAccount
 from hpcbal.telemetry.ledger.run import NodeFacts, WholeRun

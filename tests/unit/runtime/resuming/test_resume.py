@@ -35,8 +35,7 @@ from hpcbal.events.ensemble import (
     StartRound,
     StopStream,
 )
-from hpcbal.events.epoch import NOTHING_MEASURED, EpochFacts, RankFacts
-from hpcbal.events.history import EpochRecord, Position
+from hpcbal.events.history import NOTHING_MEASURED, EpochFacts, EpochRecord, Position, RankFacts
 from hpcbal.events.line import Line
 from hpcbal.events.members import DnnSpec, StopRule
 from hpcbal.runtime.resuming.opening import check_fingerprint

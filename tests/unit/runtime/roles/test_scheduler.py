@@ -31,8 +31,7 @@ from hpcbal.events.ensemble import (
     Started,
     SuspendRequested,
 )
-from hpcbal.events.epoch import EpochFacts
-from hpcbal.events.history import Position
+from hpcbal.events.history import EpochFacts, Position
 from hpcbal.policies.rates import RateTable
 from hpcbal.runtime.health import silence
 from hpcbal.runtime.record.console import Console

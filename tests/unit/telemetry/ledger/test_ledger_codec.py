@@ -12,7 +12,7 @@ import pytest
 from ledger_lines import a, entry, plan_of
 
 from hpcbal.events.ensemble import EpochDone, StartRound
-from hpcbal.events.epoch import EpochFacts, RankFacts
+from hpcbal.events.history import EpochFacts, RankFacts
 from hpcbal.events.line import Line, name_in_file
 from hpcbal.telemetry.ledger.codec import ENVELOPE, entry_of, plain_of
 from hpcbal.telemetry.ledger.registry import LINE_BY_EVENT

@@ -16,8 +16,7 @@ from ledger_lines import a, plan_of
 
 from hpcbal.errors import LedgerError, OutputError
 from hpcbal.events.ensemble import CheckpointWritten, EpochDone, NextPass, RateMeasured, StartRound
-from hpcbal.events.epoch import BalanceFacts, EpochFacts
-from hpcbal.events.history import Position
+from hpcbal.events.history import BalanceFacts, EpochFacts, Position
 from hpcbal.events.line import Line
 from hpcbal.events.members import StopRule
 from hpcbal.telemetry.ledger.dnn_lines import BadSampleLine, DnnDoneLine

@@ -8,7 +8,7 @@ import pytest
 from ledger_lines import a, plan_of
 
 from hpcbal.events.ensemble import CheckpointWritten, EpochDone, GroupPlan, StartProfiling, StartRound
-from hpcbal.events.epoch import EpochFacts
+from hpcbal.events.history import EpochFacts
 from hpcbal.events.line import Line
 from hpcbal.telemetry.ledger.account import RunAccount
 from hpcbal.telemetry.ledger.job_lines import (

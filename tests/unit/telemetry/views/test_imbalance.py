@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from hpcbal.events.epoch import RankFacts
+from hpcbal.events.history import RankFacts
 from hpcbal.telemetry.views.summary import GroupWork, group_work
 
 NOT_KNOWN = float("nan")

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from hpcbal.events.epoch import RankFacts, Straggler
+from hpcbal.events.history import RankFacts, Straggler
 from hpcbal.telemetry.views.summary import balancing_would_save, find_straggler
 
 SLOTS = (4, 5, 6)
