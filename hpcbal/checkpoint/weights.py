@@ -19,6 +19,7 @@ from hpcbal.checkpoint.reader import read_checkpoint, read_progress
 from hpcbal.checkpoint.state import TrainingState, has_sealed_length
 from hpcbal.checkpoint.writer import CURRENT
 from hpcbal.errors import CheckpointError, InputError
+from hpcbal.events.history import LOSS
 
 _IN_ARCHIVE = "model.weights.h5"
 _VARS = "vars"
@@ -74,6 +75,10 @@ def _collect(
 Which = Literal["best", "last"]
 
 
+MOST_CHANGE, MOST_CHANGE_OF_LOSS = 1e-3, 0.02
+"""By how much the same weights may change their loss, and by which part: other devices round otherwise."""
+
+
 @dataclass(frozen=True, slots=True)
 class KeptWeights:
     """Weights of a job, and which ones they are.
@@ -99,6 +104,22 @@ class KeptWeights:
     fingerprint: str
     arrays: Mapping[str, NDArray[Any]]
     class_names: tuple[str, ...] = ()
+
+    def why_changed(self, loss: float) -> str | None:
+        """Return a sentence if the best weights no longer have the loss that they had; None if they do.
+
+        Code or data have changed then, although shapes and fingerprints are the same.
+
+        Args:
+            loss: of these weights, on all validation samples, now.
+        """
+        before = self.metrics.get(f"val_{LOSS}") if self.monitor else None
+        if before is None or abs(loss - before) <= MOST_CHANGE + MOST_CHANGE_OF_LOSS * abs(before):
+            return None
+        return (
+            f"{self.name} has a loss of {loss:.4g} on the validation samples, but had {before:.4g} when its "
+            "weights were saved, so the code of its model or its data has changed: restore it, or train anew"
+        )
 
     def in_words(self) -> str:
         """Which weights these are, for people: `best, epoch 7, val_accuracy 0.9312`."""

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
+
+import numpy as np
 
 from hpcbal.checkpoint.weights import KeptWeights, Which, read_weights
 from hpcbal.config import DnnConfig, EnsembleConfig, load_ensemble
@@ -14,26 +17,31 @@ from hpcbal.config.schema.objective import LossConfig
 from hpcbal.data import PreprocessedSamples, open_source
 from hpcbal.data.arrays import Affine
 from hpcbal.data.content import are_alike
-from hpcbal.data.dataset import specs_by_name
+from hpcbal.data.dataset import BadSample, specs_by_name
 from hpcbal.data.operations import OPERATIONS
 from hpcbal.data.spec import UNNAMED
+from hpcbal.dataplane.reader import Batch
 from hpcbal.errors import CheckpointError, InputError
+from hpcbal.events.history import LOSS
 from hpcbal.export.destination import OF_TORCH, destination_of
 from hpcbal.telemetry.files.atomic_file import write_json_atomic
 from hpcbal.telemetry.files.run_directory import RunDirectory
 from hpcbal.telemetry.resources.processes import environment_versions
 from hpcbal.telemetry.views.read_status import import_roots_of
+from hpcbal.training.backend import Replica, Sums
 from hpcbal.training.committee import Written
 from hpcbal.training.frameworks import load_framework
+from hpcbal.training.groups import NonFiniteError
 from hpcbal.training.rank_share import module_shape
 
 if TYPE_CHECKING:
-    from hpcbal.training.backend import Replica
     from hpcbal.training.keras.tensorflow_replica import TensorFlowReplica
     from hpcbal.training.torch.replica import TorchReplica
 
 
 SCHEMA = 1
+MOST_CHECKED = 4096
+"""Validation samples with which an export compares the loss of a DNN; with more, it would take too long."""
 OUTSIDE_TRAINING = {"random_crop": "cuts out the middle"}
 """Effect of random operations on samples that are not trained; others leave samples as they are."""
 
@@ -201,6 +209,7 @@ def export_dnn(directory: Path, name: str, to: Path, which: Which | None = None,
         )
     who = f"DNN {name}: model {dnn.model}"
     replica = network_of(config, dnn, source, weights, who, source.on_device)
+    notes += _notes_on_code(dnn, source, weights, replica)
     losses = {name: _loss_of(dnn, name) for name in source.label_spec.by_name}
     with place.written_aside() as aside:
         if framework == "torch":
@@ -217,6 +226,40 @@ def export_dnn(directory: Path, name: str, to: Path, which: Which | None = None,
         text = describe(config, dnn, source, weights, written, place.format)
         write_json_atomic(place.description, text, durable=True)
     return Exported(place.path, place.description, weights, [*notes, *written.notes])
+
+
+def _notes_on_code(
+    dnn: DnnConfig, source: PreprocessedSamples, weights: KeptWeights, replica: Replica
+) -> list[str]:
+    """Return a sentence if the best weights no longer have the loss that they had, or if it is not a number.
+
+    Not known are losses on more than `MOST_CHECKED` validation samples or on other data, and those that count
+    weights of samples, of folds, and of modules, which may draw random numbers.
+    """
+    ids = source.validation_ids
+    is_known = f"val_{LOSS}" in weights.metrics and are_alike(weights.fingerprint, source.fingerprint)
+    is_known = is_known and source.sample_weights is None and dnn.fold is None and not dnn.has_own_loss
+    if not is_known or not 0 < len(ids) <= MOST_CHECKED:
+        return []
+    sums = Sums()
+    for start in range(0, len(ids), dnn.batch_size):
+        some = {}
+        for sample_id in ids[start : start + dnn.batch_size].tolist():
+            with contextlib.suppress(BadSample):
+                array, label = source.sample(sample_id, 0, training=False)
+                some[sample_id] = array.copy(), label.copy()
+        if some:
+            arrays, labels = zip(*some.values(), strict=True)
+            x = np.stack(arrays) if source.sample_spec.is_static else list(arrays)
+            y = np.array(labels, source.label_spec.dtype)
+            try:
+                sums += replica.evaluate(Batch(np.array([*some], np.int64), x, y))
+            except NonFiniteError as error:
+                return [
+                    f"{dnn.name} was finite on the validation samples when it was saved, but now: {error}"
+                ]
+    why = weights.why_changed(replica.metrics(sums)[LOSS])
+    return [] if why is None else [why]
 
 
 def _loss_of(dnn: DnnConfig, output: str) -> str | None:

@@ -45,8 +45,6 @@ from hpcbal.telemetry.views.evaluation import (
 )
 from hpcbal.telemetry.views.table import count_text
 
-MOST_CHANGE, MOST_CHANGE_OF_LOSS = 1e-3, 0.02
-"""By how much the same weights may change their loss, and by which part: other devices round otherwise."""
 MOST_BROKEN = 20
 """Broken samples that are named."""
 
@@ -285,16 +283,11 @@ def _notes_on_code(
     notes = []
     for dnn, sums in zip(run.dnns, outcome.fitted.sums, strict=False):  # without sums: not calibrated
         kept = mine.weights.get(dnn.name)
-        is_known = kept is not None and kept.monitor and are_alike(kept.fingerprint, trained.fingerprint)
+        is_known = kept is not None and are_alike(kept.fingerprint, trained.fingerprint)
         if not (kept and is_known and sums.count) or dnn.fold is not None or dnn.has_own_loss:
             continue
-        before, now = kept.metrics.get(f"val_{LOSS}"), mine.describe[dnn.name](sums)[LOSS]
-        if before is not None and abs(now - before) > MOST_CHANGE + MOST_CHANGE_OF_LOSS * abs(before):
-            notes.append(
-                f"{dnn.name} has a loss of {now:.4g} on the validation samples, but had {before:.4g} when "
-                "its weights were saved, so the code of its model or its data has changed: restore it, or "
-                "train anew"
-            )
+        if why := kept.why_changed(mine.describe[dnn.name](sums)[LOSS]):
+            notes.append(why)
     return notes
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import subprocess
@@ -15,6 +16,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from hpcbal.checkpoint import read_weights
 from hpcbal.cli.main import main
 from hpcbal.errors import InputError, OutputError
 from hpcbal.export import export_dnn, exporting
@@ -243,6 +245,36 @@ def test_weights_that_are_a_pipe_are_wrong_input(
     assert line.startswith(f"hpcbal: {path}: cannot read the ")
     assert ": it is a pipe or a device, not a file; restore access to " in line
     assert line.count("remove it") == 1
+
+
+def test_a_model_whose_code_has_changed_is_exported_with_a_note(
+    make_run: MakeRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its loss on the validation samples was recorded with the weights; shapes and data are the same."""
+    run, recorded = make_run("hpcbal.models:resnet", args={"depth": 8, "width": 4}), dict[str, float]()
+
+    def read(*args: Any) -> Any:
+        weights, warnings = read_weights(*args)
+        return dataclasses.replace(weights, metrics={**weights.metrics, **recorded}), warnings
+
+    monkeypatch.setattr(exporting, "read_weights", read)
+
+    def notes() -> list[str]:
+        done = export_dnn(run.out, "a", tmp_path / "a.keras", "best", force=True)
+        return [note for note in done.notes if "loss" in note]
+
+    assert notes() == []  # nothing is recorded
+    samples, labels = zip(*(run.source.dataset.read(int(i)) for i in run.source.validation_ids), strict=True)
+    model = keras.models.load_model(tmp_path / "a.keras")
+    outputs = model.predict((np.array(samples) * 0.0625 - 0.3) / 0.4, verbose=0)
+    loss = float(np.mean(keras.losses.sparse_categorical_crossentropy(np.array(labels), outputs, True)))
+    recorded["val_loss"] = loss * 1.01
+    assert notes() == []
+    recorded["val_loss"] = loss * 1.05
+    assert notes() == [
+        f"a has a loss of {loss:.4g} on the validation samples, but had {loss * 1.05:.4g} when its weights "
+        "were saved, so the code of its model or its data has changed: restore it, or train anew"
+    ]
 
 
 WRONG = [
