@@ -58,7 +58,8 @@ from hpcbal.ensembling.selection import greedy_selection, log_loss_of_mean
 from hpcbal.errors import ExitCode
 from hpcbal.events.ensemble import EpochDone, Event, LeaveRound, Started
 from hpcbal.events.members import DnnSpec, StopRule
-from hpcbal.policies.pruning import Asha, Committee, PruneRule
+from hpcbal.policies.pruning.committee import Committee
+from hpcbal.policies.pruning.rules import Asha, PruneRule
 from hpcbal.policies.rates import RateTable
 from hpcbal.simulator.pass_model import PassModel
 from hpcbal.simulator.run import simulate

@@ -20,7 +20,8 @@ from support.figures import parser_of, write_figures
 from support.starting import train
 
 from hpcbal.paramserver.api.update import Table
-from hpcbal.simulator.paramserver import Delays, ServingJob, ServingMachine, simulate_roles
+from hpcbal.simulator.paramserver.job import Delays, ServingJob, ServingMachine
+from hpcbal.simulator.paramserver.run import simulate_roles
 from hpcbal.telemetry.ledger.job_lines import JobEpochLine
 
 ERROR_ALLOWED = 0.05

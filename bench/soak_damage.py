@@ -47,7 +47,8 @@ from support.config_trial import Hang, limited
 from support.damages import FOREIGN, choose, foreign_file
 from support.figures import parser_of, write_figures
 
-from hpcbal.checkpoint import read_best, read_checkpoint
+from hpcbal.checkpoint.best import read_best
+from hpcbal.checkpoint.reader import read_checkpoint
 from hpcbal.cli.main import main as hpcbal
 from hpcbal.config import load_ensemble
 from hpcbal.errors import HpcbalError

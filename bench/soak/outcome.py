@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hpcbal.checkpoint import read_checkpoint
+from hpcbal.checkpoint.reader import read_checkpoint
 from hpcbal.events.ensemble import EpochDone
 from hpcbal.telemetry.ledger.codec import Entry
 from hpcbal.telemetry.ledger.dnn_lines import DnnDoneLine

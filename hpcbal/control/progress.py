@@ -12,7 +12,7 @@ from hpcbal.errors import InputError
 from hpcbal.events.ensemble import Delta, RoundPlan, Schedule, ScheduleChosen
 from hpcbal.events.history import EpochRecord, Position
 from hpcbal.events.members import StopRule
-from hpcbal.policies.pruning import PruneRule
+from hpcbal.policies.pruning.rules import PruneRule
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ from hpcbal.control import rounds
 from hpcbal.control.state import Dnn, Group
 from hpcbal.control.states import STATE_WHEN_SAVED, DnnState, Leaving
 from hpcbal.events.ensemble import Instruction, RoundPlan
-from hpcbal.policies.pruning import Candidate, Ruling
+from hpcbal.policies.pruning.rules import Candidate, Ruling
 
 if TYPE_CHECKING:
     from hpcbal.control.ensemble import Ensemble

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from hpcbal.checkpoint import KeptWeights, read_weights
+from hpcbal.checkpoint.weights import KeptWeights, read_weights
 from hpcbal.config import DnnConfig, EnsembleConfig
 from hpcbal.config.checks.frameworks import framework_of
 from hpcbal.data import BadSample, PreprocessedSamples, open_source

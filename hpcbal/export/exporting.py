@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
-from hpcbal.checkpoint import KeptWeights, read_weights
-from hpcbal.checkpoint.weights import Which
+from hpcbal.checkpoint.weights import KeptWeights, Which, read_weights
 from hpcbal.config import DnnConfig, EnsembleConfig, load_ensemble
 from hpcbal.config.checks.frameworks import framework_of
 from hpcbal.config.schema.objective import LossConfig

@@ -15,7 +15,7 @@ from hpcbal.events.ensemble import Schedule, ScheduleChosen, SchedulePrediction
 from hpcbal.events.members import DnnSpec
 from hpcbal.planning.rates import PlanRates
 from hpcbal.planning.scenario import PassFacts, balancing_of, known_costs, pass_model, preprocessor_ranks
-from hpcbal.policies.pruning import Asha
+from hpcbal.policies.pruning.rules import Asha
 from hpcbal.simulator.balancing import Balancing
 from hpcbal.simulator.choosing import ASSUMED_COSTS, Outset, predict_schedules
 from hpcbal.simulator.costs import Costs

@@ -22,7 +22,7 @@ import pytest
 import yaml
 from support.starting import MPI_ENVIRONMENT
 
-from hpcbal.checkpoint import read_checkpoint
+from hpcbal.checkpoint.reader import read_checkpoint
 from hpcbal.cli.main import main
 from hpcbal.policies.rates import RateTable, profile_to_dict
 from hpcbal.telemetry.ledger.file import read_ledger

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import yaml
 
-from hpcbal.checkpoint import read_checkpoint
+from hpcbal.checkpoint.reader import read_checkpoint
 from hpcbal.cli.main import main
 
 pytestmark = pytest.mark.e2e

@@ -12,7 +12,7 @@ import keras
 import numpy as np
 import pytest
 
-from hpcbal.checkpoint import read_checkpoint
+from hpcbal.checkpoint.reader import read_checkpoint
 from hpcbal.config import load_config
 from hpcbal.data import open_source
 

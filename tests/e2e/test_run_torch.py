@@ -14,7 +14,8 @@ import pytest
 import yaml
 from safetensors.numpy import load_file
 
-from hpcbal.checkpoint import read_checkpoint, read_weights
+from hpcbal.checkpoint.reader import read_checkpoint
+from hpcbal.checkpoint.weights import read_weights
 from hpcbal.cli.main import main
 
 pytestmark = pytest.mark.e2e

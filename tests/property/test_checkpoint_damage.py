@@ -7,7 +7,9 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hpcbal.checkpoint import TrainingState, read_checkpoint, read_progress, write_checkpoint
+from hpcbal.checkpoint.reader import read_checkpoint, read_progress
+from hpcbal.checkpoint.state import TrainingState
+from hpcbal.checkpoint.writer import write_checkpoint
 from hpcbal.events.history import Position
 
 

@@ -7,7 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays_of
 
-from hpcbal.checkpoint import TrainingState, read_checkpoint, write_checkpoint
+from hpcbal.checkpoint.reader import read_checkpoint
+from hpcbal.checkpoint.state import TrainingState
+from hpcbal.checkpoint.writer import write_checkpoint
 from hpcbal.events.history import EpochRecord, Position
 
 PARTS = st.text("abcdefghijklmnop_0123456789:-é ", min_size=1, max_size=8)

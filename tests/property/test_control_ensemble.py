@@ -44,7 +44,7 @@ from hpcbal.events.ensemble import (
 )
 from hpcbal.events.history import EpochRecord, Position
 from hpcbal.events.members import DnnAdded, DnnSpec, SearchEnded, StopAsked, StopRule
-from hpcbal.policies.pruning import Asha, Median
+from hpcbal.policies.pruning.rules import Asha, Median
 from hpcbal.policies.rates import RateTable
 
 NUM_POSITIONS = 6

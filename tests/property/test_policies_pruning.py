@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from hpcbal.policies.pruning import Asha, Candidate, Median, PruneRule, Ruling
+from hpcbal.policies.pruning.rules import Asha, Candidate, Median, PruneRule, Ruling
 
 Curves = Sequence[Sequence[float]]
 NUM_EPOCHS = 9

@@ -10,7 +10,9 @@ from hypothesis import strategies as st
 
 from hpcbal.paramserver.api.update import Table
 from hpcbal.paramserver.master.events import BlockMove, Reconfigure
-from hpcbal.simulator.paramserver import ServingJob, ServingMachine, ServingRun, simulate_job
+from hpcbal.simulator.paramserver.job import ServingJob, ServingMachine
+from hpcbal.simulator.paramserver.master import ServingRun
+from hpcbal.simulator.paramserver.run import simulate_job
 
 EPOCHS = 4
 

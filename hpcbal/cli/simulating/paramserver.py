@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from hpcbal.forecast.prediction import Prediction
     from hpcbal.planning.paramserver import MeasuredEpoch
     from hpcbal.runtime.simulating.forecast import Change, JobForecast, Shape
-    from hpcbal.simulator.paramserver import Delays
+    from hpcbal.simulator.paramserver.job import Delays
 
 FORMAT = 1
 
@@ -88,7 +88,7 @@ def _rate(
 
 
 def _delays(config: ParamServerConfig, given: list[tuple[str, float]]) -> Delays:
-    from hpcbal.simulator.paramserver import Delays
+    from hpcbal.simulator.paramserver.job import Delays
 
     names = [field.name for field in dataclasses.fields(Delays)]
     wrong = [name for name, _ in given if name not in names]

@@ -15,7 +15,7 @@ from hpcbal.config.schema.section import COUNT_ALLOWED, MOST, Section, key, wron
 
 if TYPE_CHECKING:
     from hpcbal.config.schema.dnn import DnnConfig
-    from hpcbal.policies.pruning import PruneRule
+    from hpcbal.policies.pruning.rules import PruneRule
 
 
 _DIGITS = 4
@@ -227,7 +227,8 @@ class PruneConfig(Section):
 
     def prune_rule(self) -> PruneRule | None:
         """The rule as the state machine uses it; None: no DNN stops early."""
-        from hpcbal.policies.pruning import Asha, Committee, Median
+        from hpcbal.policies.pruning.committee import Committee
+        from hpcbal.policies.pruning.rules import Asha, Median
 
         if self.rule == ASHA:
             return Asha(self.reduction, self.min_epochs)

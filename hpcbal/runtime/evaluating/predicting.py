@@ -11,8 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hpcbal.checkpoint import KeptWeights, read_weights
-from hpcbal.checkpoint.weights import Which
+from hpcbal.checkpoint.weights import KeptWeights, Which, read_weights
 from hpcbal.config import DnnConfig
 from hpcbal.config.schema.objective import predicted_by
 from hpcbal.data import BadSample, PreprocessedSamples

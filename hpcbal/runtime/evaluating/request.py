@@ -196,7 +196,7 @@ def _states(run: RunDirectory) -> dict[str, str]:
 
 def _why_left_out(run: RunDirectory, name: str, state: str | None) -> str | None:
     """Why a DNN in `state` cannot be evaluated; None if it can, as far as its files show."""
-    from hpcbal.checkpoint import read_progress  # not at the top: h5py takes long to load
+    from hpcbal.checkpoint.reader import read_progress
 
     if state == "failed":
         return "it failed in training"

@@ -9,7 +9,8 @@ from typing import TypeVar
 
 import numpy as np
 
-from hpcbal.checkpoint import check_arrays, read_checkpoint
+from hpcbal.checkpoint.reader import read_checkpoint
+from hpcbal.checkpoint.writer import check_arrays
 from hpcbal.cluster.roles import SCHEDULER_RANK
 from hpcbal.comm.group_comm import GroupComm
 from hpcbal.config import DnnConfig

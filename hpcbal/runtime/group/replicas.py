@@ -7,9 +7,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from hpcbal.checkpoint import FileIdentity, TrainingState, read_checkpoint, read_weights
-from hpcbal.checkpoint.state import digest_of
-from hpcbal.checkpoint.weights import read_keras_file
+from hpcbal.checkpoint.reader import read_checkpoint
+from hpcbal.checkpoint.state import TrainingState, digest_of
+from hpcbal.checkpoint.weights import read_keras_file, read_weights
+from hpcbal.checkpoint.writer import FileIdentity
 from hpcbal.config import DnnConfig
 from hpcbal.config.schema.dnn import InitConfig
 from hpcbal.data.labels import in_words

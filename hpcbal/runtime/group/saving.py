@@ -7,8 +7,9 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-from hpcbal.checkpoint import BackgroundWriter, TrainingState, holds_best
-from hpcbal.checkpoint.best import BEST_BY, BEST_EPOCH, CLASSES, EPOCH_FACTS, ONLY_BEST
+from hpcbal.checkpoint.background import BackgroundWriter
+from hpcbal.checkpoint.best import BEST_BY, BEST_EPOCH, CLASSES, EPOCH_FACTS, ONLY_BEST, holds_best
+from hpcbal.checkpoint.state import TrainingState
 from hpcbal.cluster.roles import SCHEDULER_RANK
 from hpcbal.control.progress import best, evaluate
 from hpcbal.events.ensemble import CheckpointWritten

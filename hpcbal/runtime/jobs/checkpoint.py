@@ -17,9 +17,9 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from hpcbal.checkpoint import TrainingState, write_checkpoint
 from hpcbal.checkpoint.reader import read_groups
-from hpcbal.checkpoint.writer import CURRENT
+from hpcbal.checkpoint.state import TrainingState
+from hpcbal.checkpoint.writer import CURRENT, write_checkpoint
 from hpcbal.errors import CheckpointError
 from hpcbal.events.history import EpochRecord, Position
 from hpcbal.paramserver.master.messages import What

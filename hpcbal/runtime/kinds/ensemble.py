@@ -153,7 +153,7 @@ def _most_useful_slots(config: EnsembleConfig) -> int | None:
 
 
 def _are_weights_whole(run: RunDirectory, rows: Sequence[ResultRow]) -> bool:
-    from hpcbal.checkpoint import has_trained  # not at the top: h5py takes long to load
+    from hpcbal.checkpoint.weights import has_trained
 
     def is_whole(row: ResultRow) -> bool:
         best_epoch = row.numbers.get("saved_best_epoch")

@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, cast
 
-from hpcbal.checkpoint import has_trained
+from hpcbal.checkpoint.weights import has_trained
 from hpcbal.cluster.roles import Roles
 from hpcbal.config import EnsembleConfig, resolved_yaml
 from hpcbal.control.ensemble import Ensemble

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from hpcbal.checkpoint import TrainingState, read_best, recover_best, recover_progress, set_aside
-from hpcbal.checkpoint.best import BEST, BEST_BY, ONLY_BEST
-from hpcbal.checkpoint.state import digest_of
-from hpcbal.checkpoint.writer import CURRENT
+from hpcbal.checkpoint.best import BEST, BEST_BY, ONLY_BEST, read_best, recover_best
+from hpcbal.checkpoint.reader import recover_progress
+from hpcbal.checkpoint.state import TrainingState, digest_of
+from hpcbal.checkpoint.writer import CURRENT, set_aside
 from hpcbal.control.progress import best, evaluate
 from hpcbal.errors import CheckpointError, InputError
 from hpcbal.events.members import DnnSpec

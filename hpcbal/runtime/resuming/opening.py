@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from hpcbal.checkpoint import forget_best
+from hpcbal.checkpoint.best import forget_best
 from hpcbal.config import EnsembleConfig, add_import_roots, resolved_yaml
 from hpcbal.config.listed import DNNS
 from hpcbal.config.scheduling import specs_of

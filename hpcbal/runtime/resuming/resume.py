@@ -8,8 +8,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from hpcbal.checkpoint import TrainingState
 from hpcbal.checkpoint.best import CLASSES, EPOCH_FACTS
+from hpcbal.checkpoint.state import TrainingState
 from hpcbal.checkpoint.writer import CURRENT
 from hpcbal.cluster.layout import Cluster, Node
 from hpcbal.control.progress import DnnProgress, ResumeState, evaluate

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hpcbal.checkpoint import BackgroundWriter
+from hpcbal.checkpoint.background import BackgroundWriter
 from hpcbal.cluster.roles import SCHEDULER_RANK
 from hpcbal.comm.backoff import Backoff
 from hpcbal.comm.channel import Message

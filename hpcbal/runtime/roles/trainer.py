@@ -8,7 +8,7 @@ from concurrent.futures import Executor, Future
 from functools import partial
 from typing import TYPE_CHECKING
 
-from hpcbal.checkpoint import BackgroundWriter
+from hpcbal.checkpoint.background import BackgroundWriter
 from hpcbal.cluster.roles import SCHEDULER_RANK
 from hpcbal.comm.group_comm import AloneComm, GroupComm
 from hpcbal.config import DnnConfig

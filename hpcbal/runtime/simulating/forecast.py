@@ -15,7 +15,9 @@ from hpcbal.runtime.jobs.executors import ExecutorSupply, first_owners
 from hpcbal.runtime.jobs.loading import LoadedJob, first_cut
 from hpcbal.runtime.jobs.tuning import Tuner, tuner_of
 from hpcbal.runtime.simulating.sizes import serving_job
-from hpcbal.simulator.paramserver import ChangeTime, Delays, ServingJob, ServingMachine, simulate_job
+from hpcbal.simulator.paramserver.job import Delays, ServingJob, ServingMachine
+from hpcbal.simulator.paramserver.master import ChangeTime
+from hpcbal.simulator.paramserver.run import simulate_job
 
 MOST_SHARING = 16
 """Up to so many executors a simulation lets messages share links. Each message that begins or ends then

@@ -40,7 +40,7 @@ def predicted_job(
     from hpcbal.planning.paramserver import machines_of
     from hpcbal.runtime.jobs.loading import load_job
     from hpcbal.runtime.simulating.forecast import forecast_job
-    from hpcbal.simulator.paramserver import Delays
+    from hpcbal.simulator.paramserver.job import Delays
 
     machines_of(config, num_executors, measured)  # what is missing is told before the data is opened
     delay_s = FRAME_DELAY_S if config.machines else 0.0

@@ -14,7 +14,7 @@ from hpcbal.runtime.simulating.sizes import serving_job
 from hpcbal.simulator.coscheduling.job import NAIVE, SharingDelays, SimulatedJob, SimulatedMachine, Turns
 from hpcbal.simulator.coscheduling.record import SharingRun
 from hpcbal.simulator.coscheduling.run import simulate_sharing
-from hpcbal.simulator.paramserver import ServingJob
+from hpcbal.simulator.paramserver.job import ServingJob
 
 MOST_FRAMED = 16
 """Machines of a run that is simulated frame by frame, at most. A pull or a push of a job takes frames between

@@ -21,7 +21,7 @@ from hpcbal.paramserver.worker.loading import JobSetup, first_data
 from hpcbal.paramserver.worker.several_blocks import ID_BYTES, UpdateSum, bytes_of
 from hpcbal.planning.paramserver import MeasuredEpoch
 from hpcbal.runtime.jobs.loading import Cut, LoadedJob
-from hpcbal.simulator.paramserver import Points, ServingJob
+from hpcbal.simulator.paramserver.job import Points, ServingJob
 
 LEAST_READ, DRAWS = 2048, 8
 """Samples that are read at least, and turns of each size of which the mean is taken: samples are unlike."""

@@ -13,7 +13,8 @@ import pytest
 import hpcbal
 from hpcbal.api import ensemble as ensemble_module
 from hpcbal.api.ensemble import Ensemble, open_ensemble
-from hpcbal.checkpoint import TrainingState, write_checkpoint
+from hpcbal.checkpoint.state import TrainingState
+from hpcbal.checkpoint.writer import write_checkpoint
 from hpcbal.data import LabelSpec, PreprocessedSamples, SampleSpec
 from hpcbal.errors import HpcbalWarning, InputError
 from hpcbal.events.history import Position

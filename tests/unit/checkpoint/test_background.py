@@ -5,7 +5,10 @@ import threading
 import numpy as np
 import pytest
 
-from hpcbal.checkpoint import BackgroundWriter, TrainingState, background, read_progress
+from hpcbal.checkpoint import background
+from hpcbal.checkpoint.background import BackgroundWriter
+from hpcbal.checkpoint.reader import read_progress
+from hpcbal.checkpoint.state import TrainingState
 from hpcbal.errors import HpcbalError, OutputError
 from hpcbal.events.history import Position
 

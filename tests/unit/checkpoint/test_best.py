@@ -10,22 +10,20 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from hpcbal.checkpoint import (
-    BackgroundWriter,
-    TrainingState,
-    best,
+from hpcbal.checkpoint import best, writer
+from hpcbal.checkpoint.background import BackgroundWriter, _still_needed, _Submission
+from hpcbal.checkpoint.best import (
+    BEST_BY,
+    BEST_EPOCH,
+    ONLY_BEST,
     forget_best,
     holds_best,
     read_best,
-    read_checkpoint,
-    read_weights,
     recover_best,
-    recover_progress,
-    writer,
 )
-from hpcbal.checkpoint.background import _still_needed, _Submission
-from hpcbal.checkpoint.best import BEST_BY, BEST_EPOCH, ONLY_BEST
-from hpcbal.checkpoint.reader import read_file
+from hpcbal.checkpoint.reader import read_checkpoint, read_file, recover_progress
+from hpcbal.checkpoint.state import TrainingState
+from hpcbal.checkpoint.weights import read_weights
 from hpcbal.errors import CheckpointError, InputError, OutputError
 from hpcbal.events.history import EpochRecord, Position
 

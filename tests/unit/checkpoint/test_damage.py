@@ -5,14 +5,10 @@ import os
 import numpy as np
 import pytest
 
-from hpcbal.checkpoint import (
-    TrainingState,
-    read_checkpoint,
-    read_progress,
-    recover_progress,
-    state,
-    write_checkpoint,
-)
+from hpcbal.checkpoint import state
+from hpcbal.checkpoint.reader import read_checkpoint, read_progress, recover_progress
+from hpcbal.checkpoint.state import TrainingState
+from hpcbal.checkpoint.writer import write_checkpoint
 from hpcbal.errors import CheckpointError
 from hpcbal.events.history import Position
 

@@ -9,7 +9,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from hpcbal.checkpoint import TrainingState, read_checkpoint, write_checkpoint, writer
+from hpcbal.checkpoint import writer
+from hpcbal.checkpoint.reader import read_checkpoint
+from hpcbal.checkpoint.state import TrainingState
+from hpcbal.checkpoint.writer import write_checkpoint
 from hpcbal.errors import ExitCode, OutputError
 from hpcbal.events.history import Position
 

@@ -6,9 +6,10 @@ import h5py
 import numpy as np
 import pytest
 
-from hpcbal.checkpoint import TrainingState, read_checkpoint, read_progress, write_checkpoint
 from hpcbal.checkpoint.best import EPOCH_FACTS
-from hpcbal.checkpoint.state import progress_from_json, progress_to_json
+from hpcbal.checkpoint.reader import read_checkpoint, read_progress
+from hpcbal.checkpoint.state import TrainingState, progress_from_json, progress_to_json
+from hpcbal.checkpoint.writer import write_checkpoint
 from hpcbal.errors import CheckpointError
 from hpcbal.events.history import EpochRecord, Position
 

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from hpcbal.config import EnsembleConfig, OperationConfig, load_config, resolved_yaml
+from hpcbal.config import EnsembleConfig, load_config, resolved_yaml
 from hpcbal.config.checks.warnings import check_parts, check_shares
+from hpcbal.config.schema.operations import OperationConfig
 from hpcbal.errors import MOST_PROBLEMS, ConfigError
 
 GOOD = """\

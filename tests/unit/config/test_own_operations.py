@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from hpcbal.config import OPERATIONS, load_config, resolved_yaml
+from hpcbal.config import load_config, resolved_yaml
 from hpcbal.config.checks.sections import ring_problems
+from hpcbal.config.schema.operations import OPERATIONS
 from hpcbal.config.source.yaml_source import parse_yaml
 from hpcbal.errors import ConfigError
 from hpcbal.kinds import KINDS

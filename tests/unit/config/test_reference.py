@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from hpcbal.config import OPERATIONS, EnsembleConfig, load_config
+from hpcbal.config import EnsembleConfig, load_config
 from hpcbal.config.load import load_config as load
 from hpcbal.config.schema.dnn import DnnConfig
 from hpcbal.config.schema.document import DEFAULT_KEYS
 from hpcbal.config.schema.fields import all_keys
-from hpcbal.config.schema.operations import OperationItem
+from hpcbal.config.schema.operations import OPERATIONS, OperationItem
 from hpcbal.config.schema.optimizer import ScheduleOfRateConfig
 from hpcbal.config.schema.prune import SearchConfig
 from hpcbal.config.source.nodes import YamlNode

@@ -9,7 +9,7 @@ import pytest
 from hpcbal.control.paradigms import PARADIGM_NAMES
 from hpcbal.control.prediction import foreseen_flotillas
 from hpcbal.events.ensemble import StartGroup, StartRound
-from hpcbal.policies.pruning import Asha, PruneRule
+from hpcbal.policies.pruning.rules import Asha, PruneRule
 
 EPOCHS = dict(zip("abcdefg", (4, 9, 6, 3, 8, 7, 5), strict=True))
 

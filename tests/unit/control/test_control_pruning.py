@@ -19,7 +19,7 @@ from hpcbal.events.ensemble import (
     StartRound,
 )
 from hpcbal.events.members import SearchEnded, StopRule
-from hpcbal.policies.pruning import Asha, Median
+from hpcbal.policies.pruning.rules import Asha, Median
 
 ASHA = Asha(reduction=2, min_epochs=1)
 

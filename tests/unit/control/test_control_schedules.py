@@ -29,7 +29,7 @@ from hpcbal.events.ensemble import (
     StopStream,
     SuspendRequested,
 )
-from hpcbal.policies.pruning import Asha
+from hpcbal.policies.pruning.rules import Asha
 
 Drive = Callable[..., Any]
 OPEN: dict[str, Any] = {"paradigm": AUTO, "delta": None, "alpha": None}

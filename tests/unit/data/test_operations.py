@@ -9,7 +9,7 @@ import pytest
 from numpy.typing import NDArray
 from PIL import Image
 
-from hpcbal.config import OPERATIONS as ALL_NAMES
+from hpcbal.config.schema.operations import OPERATIONS as ALL_NAMES
 from hpcbal.data.dataset import UnusableSampleError
 from hpcbal.data.operations import OPERATIONS
 from hpcbal.data.operations.base import OperationError

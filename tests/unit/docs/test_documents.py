@@ -18,7 +18,7 @@ from hpcbal.data import SampleSpec, dataset, datasets, held_out
 from hpcbal.data.operations import OPERATIONS
 from hpcbal.errors import INTERRUPTED, ExitCode
 from hpcbal.kinds import KINDS
-from hpcbal.policies.pruning import Asha
+from hpcbal.policies.pruning.rules import Asha
 
 ROOT = Path(__file__).parents[3]
 OWN_CODE = ROOT / "docs/your-own-model-and-data.md"

@@ -12,8 +12,9 @@ import numpy as np
 import pytest
 import yaml
 
-from hpcbal.checkpoint import BackgroundWriter, TrainingState
+from hpcbal.checkpoint.background import BackgroundWriter
 from hpcbal.checkpoint.best import BEST_BY
+from hpcbal.checkpoint.state import TrainingState
 from hpcbal.config import load_config, resolved_yaml
 from hpcbal.data import open_source
 from hpcbal.events.history import EpochRecord, Position

@@ -18,8 +18,9 @@ import pytest
 import tensorflow as tf
 import yaml
 
-from hpcbal.checkpoint import BackgroundWriter, TrainingState
+from hpcbal.checkpoint.background import BackgroundWriter
 from hpcbal.checkpoint.best import BEST_BY
+from hpcbal.checkpoint.state import TrainingState
 from hpcbal.cli.main import main
 from hpcbal.config import load_ensemble, resolved_yaml
 from hpcbal.config.checks.frameworks import framework_of

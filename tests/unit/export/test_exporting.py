@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from hpcbal.checkpoint import read_weights
+from hpcbal.checkpoint.weights import read_weights
 from hpcbal.cli.main import main
 from hpcbal.errors import InputError, OutputError
 from hpcbal.export import export_dnn, exporting

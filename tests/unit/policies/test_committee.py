@@ -12,8 +12,8 @@ import pytest
 
 from hpcbal.ensembling.evidence import encoded
 from hpcbal.errors import InputError
-from hpcbal.policies.pruning import Candidate, Committee
-from hpcbal.policies.pruning.committee import Chosen, mean_rise
+from hpcbal.policies.pruning.committee import Chosen, Committee, mean_rise
+from hpcbal.policies.pruning.rules import Candidate
 
 NUM_ITEMS = 200
 EVEN = np.arange(NUM_ITEMS) % 2 == 0

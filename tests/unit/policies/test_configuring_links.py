@@ -16,7 +16,8 @@ from hpcbal.policies.configuring.cost_model import Configuration, Links, Machine
 from hpcbal.policies.configuring.homogeneous import best_homogeneous
 from hpcbal.policies.configuring.metrics import measured_bandwidth
 from hpcbal.policies.configuring.trigger import best_configuration
-from hpcbal.simulator.paramserver import ServingJob, ServingMachine, simulate_roles
+from hpcbal.simulator.paramserver.job import ServingJob, ServingMachine
+from hpcbal.simulator.paramserver.run import simulate_roles
 
 BYTES, SAMPLE_S, BATCH, RATE = 1_525_000, 0.241e-3, 10, 100e6
 BLOCKS = 240

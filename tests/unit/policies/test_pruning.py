@@ -7,7 +7,7 @@ import math
 import pytest
 
 from hpcbal.errors import InputError
-from hpcbal.policies.pruning import Asha, Candidate, Median
+from hpcbal.policies.pruning.rules import Asha, Candidate, Median
 
 
 def at_first_rung(*values: float, coming: int = 0) -> list[Candidate]:

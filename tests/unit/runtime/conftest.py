@@ -20,7 +20,8 @@ from loopback import LoopbackChannel
 from loopback_groups import LoopbackGroups, LoopbackHub
 from loopback_wave import LoopbackWave
 
-from hpcbal.checkpoint import TrainingState, read_checkpoint
+from hpcbal.checkpoint.reader import read_checkpoint
+from hpcbal.checkpoint.state import TrainingState
 from hpcbal.cluster.roles import RankInfo, Roles, assign_roles
 from hpcbal.comm.channel import Channel
 from hpcbal.config import EnsembleConfig, load_config

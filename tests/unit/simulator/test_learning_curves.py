@@ -11,7 +11,8 @@ import pytest
 from hpcbal.ensembling.evidence import decoded
 from hpcbal.errors import InputError
 from hpcbal.events.members import DnnSpec, StopRule
-from hpcbal.policies.pruning import Asha, Committee, Median
+from hpcbal.policies.pruning.committee import Committee
+from hpcbal.policies.pruning.rules import Asha, Median
 from hpcbal.simulator.learning_curves import CurveLaw
 from hpcbal.simulator.record import SimulatedRun
 

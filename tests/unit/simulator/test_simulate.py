@@ -17,7 +17,7 @@ from hpcbal.errors import InputError, PolicyError
 from hpcbal.events.ensemble import EpochDone, GroupLeft, RateMeasured, Started
 from hpcbal.events.history import EpochRecord, Position
 from hpcbal.events.members import DnnSpec, StopRule
-from hpcbal.policies.pruning import Asha
+from hpcbal.policies.pruning.rules import Asha
 from hpcbal.policies.rates import RateTable
 from hpcbal.simulator.costs import Costs
 from hpcbal.simulator.pass_model import PassModel

@@ -15,7 +15,9 @@ from pathlib import Path
 
 import numpy as np
 
-from hpcbal.checkpoint import TrainingState, read_checkpoint, write_checkpoint
+from hpcbal.checkpoint.reader import read_checkpoint
+from hpcbal.checkpoint.state import TrainingState
+from hpcbal.checkpoint.writer import write_checkpoint
 from hpcbal.events.history import Position
 
 

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import numpy as np
 
-from hpcbal.checkpoint import TrainingState, write_checkpoint
+from hpcbal.checkpoint.state import TrainingState
+from hpcbal.checkpoint.writer import write_checkpoint
 from hpcbal.errors import HpcbalError
 from hpcbal.events.history import Position
 

@@ -10,7 +10,8 @@ from hpcbal.config import load_config
 from hpcbal.config.load import load_config as load
 from hpcbal.config.scheduling import settings_of, specs_of
 from hpcbal.errors import ConfigError
-from hpcbal.policies.pruning import Asha, Committee, Median
+from hpcbal.policies.pruning.committee import Committee
+from hpcbal.policies.pruning.rules import Asha, Median
 
 HEAD = """\
 name: sweep

@@ -15,8 +15,9 @@ from hpcbal.paramserver.master import messages
 from hpcbal.paramserver.worker.resources import Resources, Waits
 from hpcbal.paramserver.worker.samples import Cursor, WorkerSamples
 from hpcbal.paramserver.worker.worker import Worker
-from hpcbal.simulator.paramserver import ServingJob, ServingMachine, simulate_roles
 from hpcbal.simulator.paramserver import executor as driver
+from hpcbal.simulator.paramserver.job import ServingJob, ServingMachine
+from hpcbal.simulator.paramserver.run import simulate_roles
 
 WAITING = ("load", "save", "pull", "compute", "push")
 LISTED = ("first_blocks", "evaluated_together", "parameter_objectives")

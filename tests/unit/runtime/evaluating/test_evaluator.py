@@ -18,8 +18,9 @@ import numpy as np
 import pytest
 from loopback import LoopbackGroupComm, Meeting
 
-from hpcbal.checkpoint import TrainingState, write_checkpoint
 from hpcbal.checkpoint.best import BEST_BY, write_best
+from hpcbal.checkpoint.state import TrainingState
+from hpcbal.checkpoint.writer import write_checkpoint
 from hpcbal.config.schema.objective import MetricConfig
 from hpcbal.data import LabelSpec, PreprocessedSamples, SampleSpec
 from hpcbal.data.column_file import ColumnFile

@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hpcbal.checkpoint import TrainingState, write_checkpoint
+from hpcbal.checkpoint.state import TrainingState
+from hpcbal.checkpoint.writer import write_checkpoint
 from hpcbal.config import load_config, resolved_yaml
 from hpcbal.errors import ConfigError, InputError
 from hpcbal.events.history import Position

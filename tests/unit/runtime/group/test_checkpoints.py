@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hpcbal.checkpoint import TrainingState, write_checkpoint
+from hpcbal.checkpoint.state import TrainingState
+from hpcbal.checkpoint.writer import write_checkpoint
 from hpcbal.config import EnsembleConfig
 from hpcbal.data.spec import LabelSpec, SampleSpec
 from hpcbal.errors import InputError

@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 from ledger_lines import a
 
-from hpcbal.checkpoint import TrainingState, write_checkpoint
+from hpcbal.checkpoint.state import TrainingState
+from hpcbal.checkpoint.writer import write_checkpoint
 from hpcbal.config import EnsembleConfig, load_config, resolved_yaml
 from hpcbal.events.history import Position
 from hpcbal.runtime.handoff.finished import report_of_finished

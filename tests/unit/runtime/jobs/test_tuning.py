@@ -20,7 +20,8 @@ from hpcbal.paramserver.store.layout import dealt_out
 from hpcbal.policies.configuring.changes import BlockAssignment, plan_changes
 from hpcbal.policies.configuring.cost_model import Configuration
 from hpcbal.runtime.jobs.tuning import Tuner, moves_of
-from hpcbal.simulator.paramserver import Delays, ServingJob, ServingMachine, simulate_job
+from hpcbal.simulator.paramserver.job import Delays, ServingJob, ServingMachine
+from hpcbal.simulator.paramserver.run import simulate_job
 
 SAMPLES, BATCH, SECONDS, MODEL = 3200, 100, 1e-3, 80_000
 

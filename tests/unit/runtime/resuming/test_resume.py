@@ -13,8 +13,9 @@ import numpy as np
 import pytest
 from ledger_lines import a
 
-from hpcbal.checkpoint import TrainingState, write_checkpoint
 from hpcbal.checkpoint.best import EPOCH_FACTS
+from hpcbal.checkpoint.state import TrainingState
+from hpcbal.checkpoint.writer import write_checkpoint
 from hpcbal.control.states import DnnState
 from hpcbal.errors import CheckpointError, DataError
 from hpcbal.events.ensemble import (

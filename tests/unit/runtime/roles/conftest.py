@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from hpcbal.checkpoint import read_checkpoint
+from hpcbal.checkpoint.reader import read_checkpoint
 from hpcbal.comm.channel import Message
 from hpcbal.dataplane.stream import StreamPlan
 from hpcbal.events.ensemble import CheckpointWritten, Event, GroupPlan, RoundPlan

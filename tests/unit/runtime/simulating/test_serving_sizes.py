@@ -15,7 +15,7 @@ from hpcbal.errors import InputError, UserCodeError
 from hpcbal.paramserver.api.columns import Ragged
 from hpcbal.runtime.jobs.loading import LoadedJob, first_cut, load_job
 from hpcbal.runtime.simulating.sizes import ID_BYTES, serving_job
-from hpcbal.simulator.paramserver import ServingJob
+from hpcbal.simulator.paramserver.job import ServingJob
 
 APPS = "hpcbal.paramserver.apps"
 BLOCKS = 4

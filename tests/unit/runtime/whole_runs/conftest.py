@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from hpcbal.checkpoint import read_progress
+from hpcbal.checkpoint.reader import read_progress
 from hpcbal.events.ensemble import EpochDone
 from hpcbal.runtime.group import member
 from hpcbal.telemetry.ledger.file import Ledger

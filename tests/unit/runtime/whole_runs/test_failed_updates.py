@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from hpcbal.checkpoint import read_checkpoint
+from hpcbal.checkpoint.reader import read_checkpoint
 from hpcbal.training.emulated_backend import EmulatedReplica
 
 

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hpcbal.checkpoint import read_weights
 from hpcbal.checkpoint.state import digest_of
+from hpcbal.checkpoint.weights import read_weights
 
 
 @pytest.fixture

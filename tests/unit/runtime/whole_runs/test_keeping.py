@@ -10,7 +10,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hpcbal.checkpoint import TrainingState, background, holds_best, read_best, read_checkpoint, read_weights
+from hpcbal.checkpoint import background
+from hpcbal.checkpoint.best import holds_best, read_best
+from hpcbal.checkpoint.reader import read_checkpoint
+from hpcbal.checkpoint.state import TrainingState
+from hpcbal.checkpoint.weights import read_weights
 from hpcbal.config.scheduling import specs_of
 from hpcbal.control.progress import best
 from hpcbal.errors import DataError, InputError, OutputError

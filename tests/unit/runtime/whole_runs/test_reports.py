@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from hpcbal.checkpoint import read_weights
+from hpcbal.checkpoint.weights import read_weights
 from hpcbal.cli import main
 from hpcbal.errors import CheckpointError
 from hpcbal.report.reading.run_files import read_run

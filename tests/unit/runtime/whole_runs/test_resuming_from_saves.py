@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from soak.cases import PROFILE
 
-from hpcbal.checkpoint import read_best
+from hpcbal.checkpoint.best import read_best
 
 
 @pytest.fixture

@@ -19,7 +19,7 @@ from hpcbal.policies.grouping.memory import JobMemory, MemoryLimit
 from hpcbal.simulator.coscheduling.job import NAIVE, SharingDelays, SimulatedJob, SimulatedMachine, Turns
 from hpcbal.simulator.coscheduling.record import SharingRun
 from hpcbal.simulator.coscheduling.run import simulate_sharing
-from hpcbal.simulator.paramserver import ServingJob
+from hpcbal.simulator.paramserver.job import ServingJob
 
 BANDWIDTH = 1e6
 STEPS, EPOCHS = 5, 2

@@ -14,7 +14,8 @@ from hpcbal.paramserver.api.update import Table
 from hpcbal.paramserver.engine.wire import ENTRY_BYTES, HEADER_BYTES
 from hpcbal.paramserver.master.events import BlockMove, Reconfigure
 from hpcbal.paramserver.worker.loading import EmulatedMachine
-from hpcbal.simulator.paramserver import Delays, ServingJob, ServingMachine, simulate_job, simulate_roles
+from hpcbal.simulator.paramserver.job import Delays, ServingJob, ServingMachine
+from hpcbal.simulator.paramserver.run import simulate_job, simulate_roles
 
 BANDWIDTH = 1e6
 MODEL_S = 0.4

@@ -10,7 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from hpcbal.checkpoint import TrainingState, write_checkpoint
+from hpcbal.checkpoint.state import TrainingState
+from hpcbal.checkpoint.writer import write_checkpoint
 from hpcbal.errors import OutputError
 from hpcbal.events.history import EpochRecord, Position
 from hpcbal.telemetry.files.atomic_file import write_atomic
