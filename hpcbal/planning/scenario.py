@@ -43,8 +43,8 @@ def scenario_of_config(
         num_samples: samples of the dataset; None: known for hpcbal's own datasets, any other is opened, which
             runs its code.
         epochs: each DNN converges after a share of max_epochs drawn between this value and 1; or as it did in
-            the run with this results.csv (a DNN that is not in it trains to max_epochs). With 1, decisions
-            know the length of DNNs that have no rule to stop earlier, as those of a run do.
+            the run with this results.csv (a DNN that is not in it trains to max_epochs). Decisions know the
+            length of DNNs that train to max_epochs and have no rule to stop earlier, as those of a run do.
         rate_deviation: relative deviation of each DNN's rates over the seeds; see `varied_rates`.
         kept_per_added_node: share of its rate that a group keeps for each added node; see `GroupRates`.
         hit_rate: see `PassModel`; None: that of `dataplane.cache_bytes` if the dataset was opened, else 0.
@@ -110,9 +110,12 @@ def _epochs_of_results(path: Path, specs: Sequence[DnnSpec]) -> dict[str, int]:
     trained = {row.name: row.epochs for row in read_results(path)}
     if not trained.keys() & {spec.dnn_id for spec in specs}:
         raise InputError(f"--epochs {path}: has none of the ensemble's DNNs; give its results.csv")
+    most = {spec.dnn_id: spec.stop.max_epochs for spec in specs}
+    ends = {name: min(max(1, trained.get(name, epochs)), epochs) for name, epochs in most.items()}
     return {
-        spec.dnn_id: min(max(1, trained.get(spec.dnn_id, spec.stop.max_epochs)), spec.stop.max_epochs)
+        spec.dnn_id: ends[spec.dnn_id]
         for spec in specs
+        if ends[spec.dnn_id] < spec.stop.max_epochs or not spec.has_known_length
     }
 
 

@@ -76,7 +76,13 @@ class Agreement:
         plain = {key: _digest(value) if isinstance(value, bytes) else value for key, value in own.items()}
         text = json.dumps(plain)
         store = dist.distributed_c10d._get_default_store()
-        found = json.loads(store.compare_set(f"{self._name}/{name}/{self._num_checks[name]}", "", text))
+        try:
+            found = json.loads(store.compare_set(f"{self._name}/{name}/{self._num_checks[name]}", "", text))
+        except RuntimeError as error:
+            if "Not implemented" not in str(error):
+                raise
+            self._is_possible = False  # a store in Python, which has what its process group needs
+            return
         for key, value in json.loads(text).items():
             if found[key] != value:
                 is_long = isinstance(own[key], bytes)

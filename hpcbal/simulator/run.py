@@ -89,8 +89,8 @@ def simulate(
     Args:
         specs: the DNNs, in the order of the config.
         cluster: the allocation.
-        settings: how to schedule; `num_positions` is taken from `passes`. Schedules are chosen as in a run,
-            which knows max_epochs but not `epochs`.
+        settings: how to schedule; `num_positions` is taken from `passes`. Schedules are chosen, and DNNs are
+            given slots, as in a run that knows max_epochs, and that DNNs of `epochs` may end before.
         rates: real rates of the DNNs on the fewest nodes that hold their slots; at least on one slot each,
             the rest by Eq. 5.
         passes: samples of a pass, and how they flow.
@@ -138,8 +138,10 @@ def simulate(
 
     paradigms = [] if settings.paradigm == AUTO else [settings.paradigm]
 
+    unknown = tuple(replace(each, ends_early=by_name[each.dnn_id].ends_early) for each in specs)
+
     def choose(asked: ChooseSchedule) -> ScheduleChosen:
-        outset = replace(Outset.of(ensemble, passes, costs or Costs()), specs=tuple(specs))
+        outset = replace(Outset.of(ensemble, passes, costs or Costs()), specs=unknown)
         choice = choose_schedule(outset, asked)
         paradigms.append(choice.schedule.paradigm)
         return choice

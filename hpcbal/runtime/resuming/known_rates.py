@@ -161,5 +161,6 @@ def _rates_from(path: Path, read: Callable[[Mapping[str, Any]], RateTable]) -> R
         table = read(profile)
     except PolicyError as error:
         raise InputError(f"{path}: not a profile ({error})") from error
-    log.info("%s: rates of %s are known", path, count_text(len(table.measured), "DNN"))
+    if table.measured:  # else the run before has measured none: its paradigm needs none
+        log.info("%s: rates of %s are known", path, count_text(len(table.measured), "DNN"))
     return table

@@ -65,6 +65,9 @@ def _longer(other: SchedulePrediction, chosen: SchedulePrediction) -> str:
 
 _WIDTH = 110
 _MAX_COLUMNS = 12  # most DNNs of a round that the lines of passes show individually
+_OTHER_PREPROCESSING = (
+    0.25  # by so much a rate of preprocessing differs from the one shown before it is shown again
+)
 _GREEN, _RED, _YELLOW = "32", "31", "33"
 
 
@@ -97,6 +100,7 @@ class Progress:
         self._round: _Round | None = None
         self._alone_epochs: dict[str, int] = {}
         self._rates: list[str] = []
+        self._shown_preprocessing = 0.0  # samples/s
         self._profiling: set[str] = set()
         self._best: dict[str, tuple[str, float]] = {}  # title and value, by DNN
         self._done: set[str] = set()
@@ -164,7 +168,9 @@ class Progress:
                 self._rates.append(f"{dnn_id} on {count_text(num_slots, 'slot')} {rate:.0f} samples/s")
                 self._profiled(dnn_id)
             case PreprocessingMeasured(rate):
-                self.note(f"one preprocessor makes {rate:.0f} samples/s")
+                if abs(rate - self._shown_preprocessing) > _OTHER_PREPROCESSING * self._shown_preprocessing:
+                    self._shown_preprocessing = rate
+                    self.note(f"one preprocessor makes {rate:.0f} samples/s")
             case ScheduleChosen():
                 self.note(_wrap("", choice_cells(message)))
             case StartRound(plan):

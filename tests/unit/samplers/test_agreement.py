@@ -110,3 +110,36 @@ def test_measuring_loaders_that_read_ahead_unlike_far_are_refused(as_rank: AsRan
             continue
         with pytest.raises(SamplerError, match="num_workers: got 2, but 0 on another rank; give the loaders"):
             sampler.loader(SIZES, num_workers=2)
+
+
+class PlainStore(dist.Store):
+    """A store in Python with what a process group needs, as that of `backend.collective: torch`."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.values: dict[str, bytes] = {}
+
+    def set(self, key: str, value: bytes) -> None:
+        self.values[key] = value
+
+    def get(self, key: str) -> bytes:
+        return self.values[key]
+
+    def add(self, key: str, number: int) -> int:
+        total = int(self.values.get(key, b"0")) + number
+        self.values[key] = str(total).encode()
+        return total
+
+    def set_timeout(self, timeout: Any) -> None: ...
+
+    def wait(self, keys: Any, timeout: Any = None) -> None: ...
+
+
+def test_a_store_that_cannot_compare_does_not_end_the_training(monkeypatch: pytest.MonkeyPatch) -> None:
+    dist.init_process_group("gloo", store=PlainStore(), rank=0, world_size=1)
+    try:
+        monkeypatch.setattr(torch_side, "replicas", lambda group: (2, 0))
+        sampler = make()
+        assert len(next(iter(sampler.loader(torch.arange(50))))) == sampler.share.num_samples
+    finally:
+        dist.destroy_process_group()

@@ -172,6 +172,19 @@ def test_a_run_knows_max_epochs_but_not_when_dnns_converge(sim: Sim) -> None:
     assert run.outcome == "done"
 
 
+def test_a_choice_does_not_know_lengths_that_the_decisions_after_it_do_not_know() -> None:
+    at, rng = drawn(6), random.Random(6)
+    ends = {each.dnn_id: max(1, round(rng.uniform(0.5, 1.0) * each.stop.max_epochs)) for each in at.specs}
+    may_end = tuple(replace(each, ends_early=True) for each in at.specs)
+    given, said = (
+        simulate(each, at.cluster, at.settings, at.rates, at.passes, epochs=ends, costs=at.costs)
+        for each in (at.specs, may_end)
+    )
+    whole = simulate(at.specs, at.cluster, at.settings, at.rates, at.passes, costs=at.costs)
+    assert given.paradigms == said.paradigms == ("independent",)
+    assert whole.paradigms == ("elastic",)  # with lengths that a run does know
+
+
 @pytest.mark.parametrize(("num_nodes", "hit_rate"), [(1, 0.0), (1, 1.0), (1, 0.7), (3, 1.0), (3, 0.7)])
 def test_skipped_passes_take_as_long_as_simulated_ones_while_caches_fill(
     num_nodes: int, hit_rate: float

@@ -43,8 +43,12 @@ def test_rates_of_an_earlier_start_are_known(tmp_path: Path, run: RunDirectory):
     assert table.measured == {"a": {1: 50.0}}
 
 
-def test_rates_of_another_network_are_not(tmp_path: Path, run: RunDirectory):
-    assert known_rates(load(tmp_path), run, {"a": "another key"}, 2).measured == {}
+def test_rates_of_another_network_are_not(
+    tmp_path: Path, run: RunDirectory, caplog: pytest.LogCaptureFixture
+):
+    with caplog.at_level(logging.INFO):
+        assert known_rates(load(tmp_path), run, {"a": "another key"}, 2).measured == {}
+    assert caplog.messages == [], "none is known, which needs no line"
     assert run.profile.exists()
 
 

@@ -198,8 +198,13 @@ def test_a_wave_of_profiling_is_two_lines():
         "[0:00:00] c FAILED: oom: too large",
         "[0:00:00] measured: a on 1 slot 100 samples/s, b on 2 slots 180 samples/s",
     ]
-    progress.handle(PreprocessingMeasured(3000.0))
-    assert progress.lines() == ["[0:00:00] one preprocessor makes 3000 samples/s"]
+
+
+def test_a_rate_of_preprocessing_is_shown_again_where_it_differs_by_more_than_a_quarter():
+    progress = Watched()
+    for rate in (3000.0, 3500.0, 2000.0, 1900.0):
+        progress.handle(PreprocessingMeasured(rate))
+    assert progress.lines() == [f"[0:00:00] one preprocessor makes {rate} samples/s" for rate in (3000, 2000)]
 
 
 def test_a_slot_that_is_left_out_is_reported():
