@@ -27,28 +27,25 @@ Texts = Callable[[int], str]
 _Block = Mapping[str, "NDArray[Any] | list[str]"]
 
 
-def check_place(path: Path, option: str, *, force: bool) -> None:
-    """Check that a table can be written to a path.
+def check_place(path: Path, *, force: bool) -> None:
+    """Check that a table can be written to the path of `--to`.
 
     Args:
-        option: what names it, for messages.
         force: whether a file that is there may be replaced.
 
     Raises:
         InputError: if it cannot.
     """
     if path.suffix not in ENDINGS:
-        raise InputError(f"{option}: got {path}, allowed: a name that ends in {', '.join(ENDINGS)}")
+        raise InputError(f"--to: got {path}, allowed: a name that ends in {', '.join(ENDINGS)}")
     if path.suffix == ".parquet" and importlib.util.find_spec("pyarrow") is None:
-        raise InputError(
-            f"{option}: {path} needs pyarrow: pip install 'hpcbal[parquet]', or choose .h5 or .csv"
-        )
+        raise InputError(f"--to: {path} needs pyarrow: pip install 'hpcbal[parquet]', or choose .h5 or .csv")
     if not path.absolute().parent.is_dir():
-        raise InputError(f"{option}: {path.parent} is not a directory; make it, or choose another place")
+        raise InputError(f"--to: {path.parent} is not a directory; make it, or choose another place")
     if path.is_dir():
-        raise InputError(f"{option}: {path} is a directory; give a file")
+        raise InputError(f"--to: {path} is a directory; give a file")
     if os.path.lexists(path) and not force:
-        raise InputError(f"{option}: {path} exists; choose another name, or replace it with --force")
+        raise InputError(f"--to: {path} exists; choose another name, or replace it with --force")
 
 
 class ColumnFile:

@@ -151,7 +151,7 @@ def open_unlabelled(
             ImageFiles.below(path, args.get("extensions", DEFAULT_EXTENSIONS)), trained, option
         )
     if path.suffix in _HDF5:
-        images = args.get("images") or only_member(path, "images")
+        images = args.get("images") or only_member(path)
         return GivenSamples(Rows(Hdf5Dataset(path, images, None, None)), trained, option)
     if path.suffix in _ARRAYS:
         return GivenSamples(Arrays(path), trained, option)

@@ -24,7 +24,7 @@ def check_first(source: PreprocessedSamples, num_samples: int = 20) -> None:
         DataError: if none of these samples can be read and preprocessed.
     """
     for kind, ids in (("training", source.train_ids), ("validation", source.validation_ids)):
-        tried = ids[:: max(1, len(ids) // num_samples)][:num_samples].tolist()
+        tried = ids[:: max(1, len(ids) // 8)][:8].tolist()
         broken: list[BadSample] = []
         for sample_id in tried:
             try:
@@ -44,9 +44,7 @@ _MOST = 4.0
 _LEAST = 0.05
 
 
-def doubts_about_values(
-    source: PreprocessedSamples, *, is_normalised: bool, num_samples: int = 8
-) -> tuple[str, ...]:
+def doubts_about_values(source: PreprocessedSamples, *, is_normalised: bool) -> tuple[str, ...]:
     """Return a sentence if values after preprocessing are far from what networks train well on.
 
     Standardised values have a mean of about 0 and a standard deviation of about 1. Looked for are means and
@@ -56,13 +54,12 @@ def doubts_about_values(
 
     Args:
         is_normalised: whether `normalize` is among the operations.
-        num_samples: training samples, taken evenly; those that cannot be read or preprocessed are skipped.
 
     Raises:
         DataError: if the dataset lists another class for one of these samples than it reads: the list
             decides on weights of classes, balanced orders and folds.
     """
-    samples = _few_samples(source, num_samples)
+    samples = _few_samples(source)
     return tuple(
         f"{name}: {text}" if name else text
         for name, arrays in samples.items()
@@ -70,12 +67,12 @@ def doubts_about_values(
     )
 
 
-def _few_samples(source: PreprocessedSamples, num_samples: int) -> dict[str, list[NDArray[Any]]]:
-    """The arrays of some training samples, by name, as networks get them."""
+def _few_samples(source: PreprocessedSamples) -> dict[str, list[NDArray[Any]]]:
+    """The arrays of eight training samples, by name, as networks get them; unreadable ones are skipped."""
     ids = source.train_ids
     listed = class_labels(source.dataset) if source.dataset.label_spec.is_class else None
     found: dict[str, list[NDArray[Any]]] = {name: [] for name in source.sample_spec.by_name}
-    for sample_id in ids[:: max(1, len(ids) // num_samples)][:num_samples].tolist():
+    for sample_id in ids[:: max(1, len(ids) // 8)][:8].tolist():
         with contextlib.suppress(BadSample):
             sample, label = source.sample(sample_id, 0, training=False)
             if listed is not None:

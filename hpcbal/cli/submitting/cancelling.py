@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 from functools import partial
@@ -137,7 +137,6 @@ def cancel(
     *,
     at_once: bool = False,
     run: Run = ask_patiently,
-    sleep: Callable[[float], None] = time.sleep,
 ) -> list[Cancelled]:
     """Cancel the jobs of runs that wait or run; what fails for one does not keep it from the others.
 
@@ -147,7 +146,6 @@ def cancel(
         directories: output directories of the runs.
         at_once: kill what runs, without checkpoints.
         run: runs a command of a scheduler.
-        sleep: waits for so many seconds.
     """
     records: list[tuple[Path, BatchRecord]] = []
     others: list[Cancelled] = []
@@ -168,7 +166,7 @@ def cancel(
         for (directory, _), job, problem in zip(records, asked, unmarked, strict=True)
     ]
     if seen := [index for index, each in enumerate(found) if _needs_look(each)]:
-        sleep(SECOND_LOOK_S)
+        time.sleep(SECOND_LOOK_S)
         looked = jobs_in_queue([records[index][1] for index in seen], run)
         for index, job in zip(seen, looked, strict=True):
             found[index] = _looked_again(found[index], job, run)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 from hpcbal.cluster.systems.flux import FLUX
 from hpcbal.cluster.systems.job import BatchJob, Phase, QueueState, SiteHabits, System
@@ -17,13 +17,13 @@ SYSTEMS: Mapping[str, System] = {system.name: system for system in (SLURM, PBS, 
 __all__ = ["SYSTEMS", "BatchJob", "Phase", "QueueState", "SiteHabits", "System", "detect"]
 
 
-def detect(which: Callable[[str], object] = shutil.which) -> System:
+def detect() -> System:
     """Return the batch system of this machine.
 
     Raises:
         ClusterError: if there is none.
     """
-    found = next((system for system in SYSTEMS.values() if which(system.program)), None)
+    found = next((system for system in SYSTEMS.values() if shutil.which(system.program)), None)
     if found is None:
         programs = ", ".join(f"{system.program} ({system.title})" for system in SYSTEMS.values())
         raise ClusterError(

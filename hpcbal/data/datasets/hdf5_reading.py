@@ -325,8 +325,8 @@ def member_of(file: h5py.File, path: Path, name: str) -> h5py.Dataset:
     return member
 
 
-def only_member(path: Path, usual: str) -> str:
-    """Return the name of the dataset that a file holds: the usual one, or the only one.
+def only_member(path: Path) -> str:
+    """Return the name of the dataset that a file holds for samples: `images`, or the only one.
 
     Raises:
         DataError: if there are none or several others, or it is no file of HDF5.
@@ -336,12 +336,12 @@ def only_member(path: Path, usual: str) -> str:
     found: list[str] = []
     with opened(path) as file:
         file.visititems(lambda key, item: found.append(key) if isinstance(item, h5py.Dataset) else None)
-    if usual not in found and len(found) != 1:
+    if "images" not in found and len(found) != 1:
         raise DataError(
             f"--data: {path} holds the datasets {', '.join(found) or 'none'}; name the one with the samples: "
             '--data-args \'{"images": "NAME"}\''
         )
-    return usual if usual in found else found[0]
+    return "images" if "images" in found else found[0]
 
 
 @dataclass(frozen=True)

@@ -25,15 +25,15 @@ def check_at_least(app: str, least: float, **args: float) -> None:
             raise InputError(f"args.{name} of {app}: got {value!r}, allowed: a number >= {least:g}")
 
 
-def check_above(app: str, bound: float, **args: float) -> None:
-    """Raise if an argument is not above a bound.
+def check_above_0(app: str, **args: float) -> None:
+    """Raise if an argument is not above 0.
 
     Raises:
         InputError: one is not.
     """
     for name, value in args.items():
-        if isinstance(value, bool) or not isinstance(value, int | float) or not value > bound:
-            raise InputError(f"args.{name} of {app}: got {value!r}, allowed: a number > {bound:g}")
+        if isinstance(value, bool) or not isinstance(value, int | float) or not value > 0:
+            raise InputError(f"args.{name} of {app}: got {value!r}, allowed: a number > 0")
 
 
 def check_choice(app: str, name: str, value: str, allowed: tuple[str, ...]) -> None:

@@ -13,7 +13,7 @@ from hpcbal.paramserver.api.app import App, SampleSource
 from hpcbal.paramserver.api.batch import Batch
 from hpcbal.paramserver.api.columns import Columns, IntArray
 from hpcbal.paramserver.api.update import Parameters, Table, Updates
-from hpcbal.paramserver.apps.arguments import check_above, check_at_least, count_of, first_samples
+from hpcbal.paramserver.apps.arguments import check_above_0, check_at_least, count_of, first_samples
 from hpcbal.paramserver.apps.descent import improve
 
 _NAME = "DenseNMF"
@@ -59,7 +59,7 @@ class DenseNMF(App):
         super().__init__(source)
         check_at_least(_NAME, 1, rank=rank, sweeps=sweeps)
         check_at_least(_NAME, 0, l2=l2)
-        check_above(_NAME, 0, relaxation=relaxation)
+        check_above_0(_NAME, relaxation=relaxation)
         self._relaxation = min(float(relaxation), 1.0)
         self._num_features = count_of(_NAME, source, "num_features")
         self._rank, self._l2, self._sweeps = int(rank), float(l2), int(sweeps)

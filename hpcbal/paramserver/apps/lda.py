@@ -16,7 +16,7 @@ from hpcbal.paramserver.api.columns import Array, Columns, IntArray, Ragged
 from hpcbal.paramserver.api.update import Needs, Parameters, Table, Update, Updates
 from hpcbal.paramserver.apps._gibbs import sample as _sample
 from hpcbal.paramserver.apps.arguments import (
-    check_above,
+    check_above_0,
     check_at_least,
     count_of,
     first_samples,
@@ -149,7 +149,7 @@ class LDA(App):
         first_samples(_NAME, source, ("words",), lists=("words",))
         self._num_topics, self._num_words = int(num_topics), count_of(_NAME, source, "num_words")
         alpha = min(0.1, 50.0 / num_topics) if alpha is None else alpha
-        check_above(_NAME, 0, alpha=alpha, beta=beta)
+        check_above_0(_NAME, alpha=alpha, beta=beta)
         self._prior = Prior(float(alpha), float(beta), beta * self._num_words)
 
     def tables(self) -> Sequence[Table]:

@@ -13,7 +13,7 @@ from hpcbal.paramserver.api.batch import Batch
 from hpcbal.paramserver.api.columns import Array, Columns
 from hpcbal.paramserver.api.update import Access, AppError, Needs, Parameters, Table, Update, Updates
 from hpcbal.paramserver.apps.arguments import (
-    check_above,
+    check_above_0,
     check_at_least,
     check_choice,
     count_of,
@@ -51,7 +51,7 @@ class MLR(App):
         dtype: str = "float64",
     ) -> None:
         super().__init__(source)
-        check_above(_NAME, 0, learning_rate=learning_rate)
+        check_above_0(_NAME, learning_rate=learning_rate)
         check_at_least(_NAME, 0, decay=decay, l2=l2)
         check_choice(_NAME, "dtype", dtype, ("float64", "float32"))
         self._num_features = count_of(_NAME, source, "num_features")

@@ -13,7 +13,7 @@ from hpcbal.paramserver.api.batch import Batch
 from hpcbal.paramserver.api.columns import Array, Columns, IntArray, Ragged
 from hpcbal.paramserver.api.update import Access, Needs, Parameters, Table, Update, Updates
 from hpcbal.paramserver.apps.arguments import (
-    check_above,
+    check_above_0,
     check_at_least,
     check_choice,
     count_of,
@@ -73,7 +73,7 @@ class NMF(App):
     ) -> None:
         super().__init__(source)
         check_at_least(_NAME, 1, rank=rank, sweeps=sweeps)
-        check_above(_NAME, 0, learning_rate=learning_rate)
+        check_above_0(_NAME, learning_rate=learning_rate)
         check_at_least(_NAME, 0, decay=decay, l2=l2)
         check_choice(_NAME, "access", access, ("sparse", "dense"))
         self._table = Table("items", count_of(_NAME, source, "num_items"), int(rank) + 1, access=access)

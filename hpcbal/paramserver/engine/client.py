@@ -60,7 +60,6 @@ class ParameterClient:
         layout: of the tables.
         ownership: of the parameter blocks; the caller changes it when a block has moved. Requests that are on
             their way to the old owner are forwarded.
-        pushed: numbers of this worker's last pushes by block, from a checkpoint; None: it has not pushed yet.
         buffers: count the rows of sparse tables that are kept here, and updates until servers have received
             them; None: nobody counts them.
 
@@ -74,11 +73,10 @@ class ParameterClient:
         wire: Wire,
         layout: Layout,
         ownership: Ownership,
-        pushed: IntArray | None = None,
         buffers: Buffers | None = None,
     ) -> None:
         self._wire, self._layout = wire, layout
-        self._client = Client(wire.rank, ownership, pushed, MAX_ENTRIES)
+        self._client = Client(wire.rank, ownership, MAX_ENTRIES)
         self._pulls: dict[int, tuple[StartedPull, dict[int, NDArray[Any]]]] = {}  # and where values belong
         self._applied: dict[int, Callable[[], None]] = {}  # by push: called when all of it is applied
         self.num_unsent = 0

@@ -203,11 +203,10 @@ class PacedLink:
 
     Args:
         bytes_per_s: in each direction, > 0.
-        latency_s: added to each frame that arrives.
     """
 
-    def __init__(self, bytes_per_s: float, latency_s: float = 0.0) -> None:
-        self._link: Link[Callable[[], None]] = Link(bytes_per_s, latency_s)
+    def __init__(self, bytes_per_s: float) -> None:
+        self._link: Link[Callable[[], None]] = Link(bytes_per_s)
 
     def leave(self, num_bytes: int) -> tuple[int, int]:
         """Take the link for a frame; returns when it starts and when its last byte has left, in ns."""

@@ -22,7 +22,7 @@ from hpcbal.paramserver.api.app import App, SampleSource
 from hpcbal.paramserver.api.batch import Batch
 from hpcbal.paramserver.api.columns import Array, IntArray
 from hpcbal.paramserver.api.update import AppError, Parameters, Table, Updates
-from hpcbal.paramserver.apps.arguments import check_above, check_at_least, dense_column, first_samples
+from hpcbal.paramserver.apps.arguments import check_above_0, check_at_least, dense_column, first_samples
 from hpcbal.training.groups import NonFiniteError
 
 if TYPE_CHECKING:
@@ -91,7 +91,7 @@ class KerasNetwork(App):
         seed: int = 0,
     ) -> None:
         super().__init__(source)
-        check_above(_NAME, 0, learning_rate=learning_rate)
+        check_above_0(_NAME, learning_rate=learning_rate)
         check_at_least(_NAME, 0, decay=decay, l2=l2, seed=seed)
         self._learning_rate, self._decay, self._l2 = learning_rate, decay, l2
         named_metrics = None

@@ -45,23 +45,16 @@ class Client:
     Args:
         rank: of the worker.
         ownership: as this rank has heard of it; the caller changes it.
-        pushed: numbers of this worker's last pushes by block, from a checkpoint; None: it has not pushed yet.
         max_blocks: most blocks of a request; None: no limit.
 
     Attributes:
         pushed: number of this worker's last push to each block.
     """
 
-    def __init__(
-        self,
-        rank: int,
-        ownership: Ownership,
-        pushed: IntArray | None = None,
-        max_blocks: int | None = None,
-    ) -> None:
+    def __init__(self, rank: int, ownership: Ownership, max_blocks: int | None = None) -> None:
         self._rank = rank
         self.ownership = ownership
-        self.pushed = np.zeros(ownership.num_blocks, np.int64) if pushed is None else pushed.copy()
+        self.pushed = np.zeros(ownership.num_blocks, np.int64)
         self._max_blocks = max_blocks
         self._numbers = itertools.count(1)
         self._pulls: dict[int, int] = {}  # request -> number of blocks that have not come

@@ -35,19 +35,15 @@ class Link(Generic[T]):
 
     Args:
         bytes_per_s: in each direction, > 0.
-        latency_s: added to each message that arrives here, >= 0.
 
     Raises:
         HpcbalError: if an argument is out of its range.
     """
 
-    def __init__(self, bytes_per_s: float, latency_s: float = 0.0) -> None:
-        if not (bytes_per_s > 0 and math.isfinite(bytes_per_s)) or not 0 <= latency_s < math.inf:
-            raise HpcbalError(
-                f"a link of {bytes_per_s} bytes/s and {latency_s} s of latency; allowed: > 0, and >= 0"
-            )
+    def __init__(self, bytes_per_s: float) -> None:
+        if not (bytes_per_s > 0 and math.isfinite(bytes_per_s)):
+            raise HpcbalError(f"a link of {bytes_per_s} bytes/s; allowed: > 0")
         self._ns_per_byte = NS_PER_S / bytes_per_s
-        self._latency_ns = round(NS_PER_S * latency_s)
         self._up_free_ns = self._down_free_ns = 0
         self._order = itertools.count()
         self._announced: list[tuple[int, int, int, int, T]] = []
@@ -79,7 +75,7 @@ class Link(Generic[T]):
         while self._announced and self._announced[0][0] <= now_ns:
             start_ns, _, end_ns, num_bytes, message = heapq.heappop(self._announced)
             self._down_free_ns = max(start_ns, self._down_free_ns) + round(num_bytes * self._ns_per_byte)
-            arrival_ns = max(end_ns, self._down_free_ns) + self._latency_ns
+            arrival_ns = max(end_ns, self._down_free_ns)
             heapq.heappush(self._due, (arrival_ns, next(self._order), message))
         messages = []
         while self._due and self._due[0][0] <= now_ns:

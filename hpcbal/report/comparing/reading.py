@@ -33,16 +33,13 @@ class _Run:
     config: AnyConfig | None
 
 
-def read_comparison(
-    directories: Sequence[Path], metric: str | None = None, now: float | None = None
-) -> Comparison:
+def read_comparison(directories: Sequence[Path], metric: str | None = None) -> Comparison:
     """Read runs in any state; directories without a run that has started are named among the problems.
 
     Args:
         directories: output directories, all different.
         metric: the metric by which all DNNs are compared; None: the one that the stop rule of a DNN watches,
             in the first run that has a DNN of this name.
-        now: Unix seconds (default: the current time).
 
     Raises:
         HpcbalError: if none of them holds a run that has started, or one does not exist.
@@ -55,7 +52,7 @@ def read_comparison(
     read, unread = [], []
     for path in paths:
         try:
-            read.append((path, read_run(path, now), *_config_of(path)))
+            read.append((path, read_run(path), *_config_of(path)))
         except HpcbalError as error:
             if not path.exists():
                 raise

@@ -146,7 +146,7 @@ def _check_options(request: EvaluationRequest) -> None:
     if request.to is not None:
         from hpcbal.data.column_file import check_place  # not at the top: h5py takes long to load
 
-        check_place(request.to, "--to", force=request.force)
+        check_place(request.to, force=request.force)
 
 
 def _check_directory(run: RunDirectory) -> None:

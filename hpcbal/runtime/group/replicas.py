@@ -235,7 +235,7 @@ def _digest_of_same(path: Path, before: Mapping[Path, FileIdentity]) -> str:
 
 
 # Small networks all fit; a large network is dropped when the next one is built, to free its device memory.
-DEFAULT_CAPACITY_BYTES = 512 * 2**20
+CAPACITY_BYTES = 512 * 2**20
 
 
 @dataclass(frozen=True, slots=True)
@@ -261,8 +261,7 @@ class _Entry:
 class ReplicaCache:
     """This rank's replicas by DNN; evicts the least recently used when they exceed a number of bytes."""
 
-    def __init__(self, capacity_bytes: int = DEFAULT_CAPACITY_BYTES) -> None:
-        self._capacity_bytes = capacity_bytes
+    def __init__(self) -> None:
         self._entries: OrderedDict[str, _Entry] = OrderedDict()
 
     def get(self, dnn_id: str) -> Replica | None:
@@ -285,7 +284,7 @@ class ReplicaCache:
         """Keep the new `replica` and evict others beyond the capacity; the newest always stays."""
         self._entries[dnn_id] = _Entry(replica, BUILT, ())
         self._entries.move_to_end(dnn_id)
-        while len(self._entries) > 1 and self._num_bytes() > self._capacity_bytes:
+        while len(self._entries) > 1 and self._num_bytes() > CAPACITY_BYTES:
             _, oldest = self._entries.popitem(last=False)
             oldest.replica.close()
 

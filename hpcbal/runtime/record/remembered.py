@@ -75,9 +75,7 @@ def use_line(whole: WholeRun, kind: Kind) -> str:
     return f"{kind.slot}s {what} in {whole.busy:.0%} of their time{predicted}{spread}{devices}"
 
 
-def with_prediction(
-    whole: WholeRun, config: RunConfig, num_ranks: int, deadline_s: float = DEADLINE_S
-) -> WholeRun:
+def with_prediction(whole: WholeRun, config: RunConfig, num_ranks: int) -> WholeRun:
     """Add what the file alone lets predict of parameter-server jobs, as it was at the start of the run.
 
     It is simulated at the end of the run: at its start, that would keep the master from its jobs. Nothing
@@ -85,14 +83,13 @@ def with_prediction(
 
     Args:
         num_ranks: of the run, without the master.
-        deadline_s: a longer simulation is given up.
     """
     found: list[PredictedRun] = []
     thread = threading.Thread(target=_predict, args=(config, num_ranks, found), name="predict", daemon=True)
     thread.start()
-    thread.join(deadline_s)
+    thread.join(DEADLINE_S)
     if thread.is_alive():
-        log.debug("what was predicted is not noted: the simulation takes longer than %.0f s", deadline_s)
+        log.debug("what was predicted is not noted: the simulation takes longer than %.0f s", DEADLINE_S)
     if not found:
         return whole
     return replace(whole, predicted_s=found[0].seconds, predicted_busy=found[0].busy)

@@ -97,9 +97,9 @@ def test_wrong_places_are_refused_before_anything_is_computed(
         ("there.csv", "exists; choose another name, or replace it with --force"),
     ):
         with pytest.raises(InputError, match=problem):
-            check_place(tmp_path / name, "--to", force=False)
-    check_place(tmp_path / "there.csv", "--to", force=True)
+            check_place(tmp_path / name, force=False)
+    check_place(tmp_path / "there.csv", force=True)
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(InputError, match=r"needs pyarrow: pip install 'hpcbal\[parquet\]', or choose"):
-        check_place(tmp_path / "out.parquet", "--to", force=False)
-    check_place(tmp_path / "out.csv", "--to", force=False)
+        check_place(tmp_path / "out.parquet", force=False)
+    check_place(tmp_path / "out.csv", force=False)

@@ -57,7 +57,9 @@ def test_a_push_is_over_when_all_its_blocks_are_applied() -> None:
 
 def test_later_requests_go_to_the_new_owner_and_numbers_go_on() -> None:
     ownership = Ownership([1, 1])
-    client = Client(0, ownership, pushed=np.array([4, 0]))
+    client = Client(0, ownership)
+    for _ in range(4):
+        client.push(np.array([0]))
     ownership.change([1], 2)
     assert pushed(client, [0, 1]) == [(1, [0], [5]), (2, [1], [1])]
 

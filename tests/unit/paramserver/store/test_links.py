@@ -24,9 +24,9 @@ class Message:
     num_bytes: int
 
 
-def replay(messages: list[Message], bytes_per_ms: list[int], latency_ms: int = 0) -> list[float]:
+def replay(messages: list[Message], bytes_per_ms: list[int]) -> list[float]:
     """When each message arrives, in ms: events in the order of time, as the simulator runs links."""
-    links: list[Link[int]] = [Link(1e3 * speed, latency_ms / 1e3) for speed in bytes_per_ms]
+    links: list[Link[int]] = [Link(1e3 * speed) for speed in bytes_per_ms]
     arrivals = [-1.0] * len(messages)
     unsent = sorted(range(len(messages)), key=lambda i: messages[i].at_ms)
     while True:
@@ -46,7 +46,7 @@ def replay(messages: list[Message], bytes_per_ms: list[int], latency_ms: int = 0
                 arrivals[number] = now_ns / MS
 
 
-def step_by_step(messages: list[Message], bytes_per_ms: list[int], latency_ms: int = 0) -> list[float]:
+def step_by_step(messages: list[Message], bytes_per_ms: list[int]) -> list[float]:
     """The same, ms by ms: each direction of a link carries bytes of the first message in its line.
 
     Exact if every message takes whole ms on every link.
@@ -72,7 +72,7 @@ def step_by_step(messages: list[Message], bytes_per_ms: list[int], latency_ms: i
         now_ms += 1
         for number, message in enumerate(messages):
             if arrivals[number] == -1 and min(sent[number], carried[number]) == message.num_bytes:
-                arrivals[number] = now_ms + latency_ms
+                arrivals[number] = now_ms
     return arrivals
 
 
@@ -90,11 +90,9 @@ traffic = st.lists(
 )
 
 
-@given(traffic, st.sampled_from([0, 3]))
-def test_the_arithmetic_agrees_with_a_simulation_in_small_steps(
-    messages: list[Message], latency_ms: int
-) -> None:
-    assert replay(messages, SPEEDS, latency_ms) == step_by_step(messages, SPEEDS, latency_ms)
+@given(traffic)
+def test_the_arithmetic_agrees_with_a_simulation_in_small_steps(messages: list[Message]) -> None:
+    assert replay(messages, SPEEDS) == step_by_step(messages, SPEEDS)
 
 
 @given(traffic)
@@ -110,9 +108,9 @@ def test_no_link_carries_more_than_its_speed_allows(messages: list[Message]) -> 
                     assert num_bytes <= speed * max(0.0, last_ms - first_ms) + 1e-6
 
 
-@given(traffic, st.sampled_from([0, 3]))
-def test_messages_between_two_ranks_keep_their_order(messages: list[Message], latency_ms: int) -> None:
-    arrivals = replay(messages, SPEEDS, latency_ms)
+@given(traffic)
+def test_messages_between_two_ranks_keep_their_order(messages: list[Message]) -> None:
+    arrivals = replay(messages, SPEEDS)
     last: dict[tuple[int, int], float] = {}
     for number in sorted(range(len(messages)), key=lambda i: messages[i].at_ms):
         pair = messages[number].source, messages[number].destination
@@ -123,7 +121,6 @@ def test_messages_between_two_ranks_keep_their_order(messages: list[Message], la
 def test_a_message_cuts_through_and_takes_as_long_as_on_the_slower_link() -> None:
     assert replay([Message(0, 0, 3, 16)], SPEEDS) == [16]
     assert replay([Message(0, 3, 0, 16)], SPEEDS) == [16]
-    assert replay([Message(0, 3, 0, 16)], SPEEDS, latency_ms=5) == [21]
 
 
 def test_all_that_one_rank_receives_shares_its_link() -> None:
@@ -138,9 +135,9 @@ def test_a_message_that_waits_for_its_sender_holds_up_nobody_at_its_receiver() -
 
 
 def test_a_link_needs_a_speed() -> None:
-    for speed, latency_s in ((0.0, 0.0), (-1.0, 0.0), (float("inf"), 0.0), (1.0, -1.0)):
+    for speed in (0.0, -1.0, float("inf")):
         with pytest.raises(HpcbalError, match="allowed: > 0"):
-            Link[int](speed, latency_s)
+            Link[int](speed)
 
 
 def share(messages: list[Message], bytes_per_ms: Sequence[float]) -> list[float]:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from ledger_lines import a
 
-import hpcbal.report
+from hpcbal.report.page import page
 from hpcbal.runtime.record.final_report import write_final_report
 from hpcbal.telemetry.files.run_directory import RunDirectory
 from hpcbal.telemetry.ledger.file import Ledger
@@ -47,7 +47,7 @@ def test_a_fault_of_the_page_is_a_line_in_the_log(
     def fail(*_: object) -> None:
         raise trouble
 
-    monkeypatch.setattr(hpcbal.report, "write_page", fail)
+    monkeypatch.setattr(page, "write_page", fail)
     write_final_report(run)
     (record,) = caplog.records
     assert record.levelno == logging.WARNING
@@ -58,7 +58,7 @@ def test_a_page_that_takes_too_long_is_left_out(
     run: RunDirectory, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     release = threading.Event()
-    monkeypatch.setattr(hpcbal.report, "write_page", lambda *_: release.wait(30))
+    monkeypatch.setattr(page, "write_page", lambda *_: release.wait(30))
     write_final_report(run, deadline_s=0.05)
     release.set()
     assert f"hpcbal report {run.root}" in caplog.text
