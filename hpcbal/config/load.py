@@ -12,6 +12,7 @@ import yaml
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
+from hpcbal.config.checks.names import keys_not_text
 from hpcbal.config.imports import add_import_roots, hidden_modules
 from hpcbal.config.kinds.kind import C, Draft, KindFile
 from hpcbal.config.messages import explain
@@ -102,7 +103,8 @@ def _checked(draft: Draft, kind: KindFile[C], imports_of: YamlNode | None, probl
         imports_of: the configuration, or a part of it, whose import paths are checked; None: none are.
     """
     config, found = _validate(draft, kind)
-    every = [*problems, *draft.problems, *found, *_check_parts(draft), *kind.problems(draft.full)]
+    every = [*problems, *draft.problems, *found, *_check_parts(draft)]
+    every += [*keys_not_text(draft.full), *kind.problems(draft.full)]
     if imports_of is not None:
         every += kind.environment_problems(imports_of)
     if every or config is None:

@@ -68,7 +68,7 @@ def _place(error: ErrorDetails, root: YamlNode) -> tuple[object, tuple[int, Erro
 
 
 def _is_key_in_args(error: ErrorDetails) -> bool:
-    """Whether the error is a key of `args` that is not text; `cross_problems` reports these."""
+    """Whether the error is a key of `args` that is not text; `keys_not_text` reports these."""
     path = error["loc"]
     return len(path) >= 3 and path[-3] == "args" and path[-1] == "[key]"
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from importlib.util import find_spec
 from typing import Any
 
@@ -49,9 +49,13 @@ def duplicate_names(root: YamlNode, key: str, one: str) -> list[str]:
     return list(problems)
 
 
-def keys_not_text(owners: Iterable[YamlNode | None]) -> list[str]:
-    """Problems with keys that are not text in `args` of the owners, at any depth: args are stored as JSON."""
-    given = [owner.get("args") for owner in owners if owner is not None]
+def keys_not_text(root: YamlNode) -> list[str]:
+    """Problems with keys that are not text in any `args`, at any depth: args are stored as JSON.
+
+    Args:
+        root: a written-out configuration of any kind, which may have problems.
+    """
+    given = [owner.get("args") for owner in (*_with_args(root), *own_operations(root))]
     problems = [
         node.problem(f"got the key {show(key)}, allowed: text; write '{_in_file(key)}' with the quotes")
         for args in given
@@ -60,6 +64,16 @@ def keys_not_text(owners: Iterable[YamlNode | None]) -> list[str]:
         if not isinstance(key, str)
     ]
     return list(dict.fromkeys(problems))
+
+
+def _with_args(node: YamlNode) -> Iterator[YamlNode]:
+    """The mappings in a value that have `args`, at any depth, but for those inside of `args`."""
+    if node.is_mapping and "args" in node.value:
+        yield node
+    named = node.value.items() if node.is_mapping else enumerate(node.value) if node.is_list else ()
+    for key, child in named:
+        if key != "args":
+            yield from _with_args(child)
 
 
 def _mapping_items(node: YamlNode) -> Iterator[tuple[Key, YamlNode]]:

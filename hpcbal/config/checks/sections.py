@@ -10,9 +10,7 @@ from hpcbal.config.checks.names import (
     is_by_output,
     is_own,
     items_of,
-    keys_not_text,
     name_nodes,
-    own_operations,
 )
 from hpcbal.config.checks.warnings import too_few_samples
 from hpcbal.config.schema.ensemble import MOST_BLOCK_SAMPLES, BalanceConfig, DataplaneConfig
@@ -149,10 +147,8 @@ _MOST_NAMES = 8
 
 def job_problems(root: YamlNode) -> list[str]:
     """Problems between sections of the written-out configuration `root`."""
-    jobs = items_of(root, "jobs")
     return [
         *duplicate_names(root, "jobs", "job"),
-        *keys_not_text([owner for job in jobs for owner in (job, job.get("data"))]),
         *_unknown_in_groups(root),
         *_speeds_without_times(root),
     ]
@@ -230,7 +226,6 @@ def cross_problems(root: YamlNode) -> list[str]:
     """Problems between sections of the written-out configuration `root`."""
     return [
         *duplicate_names(root, "dnns", "DNN"),
-        *_keys_in_args(root),
         *_emulated_rates(root),
         *_emulated_optimizers(root),
         *_emulated_objectives(root),
@@ -296,13 +291,6 @@ def _patterns_in_vain(root: YamlNode) -> list[str]:
         for node in patterns.value
         if isinstance(node.value, str) and not any(fnmatchcase(name, node.value) for name in names)
     ]
-
-
-def _keys_in_args(root: YamlNode) -> list[str]:
-    """Reject keys in `args` of data, DNNs and operations that are not text."""
-    data = root.get("data")
-    held_out = [data.get(name) for name in ("validation", "test")] if data is not None else []
-    return keys_not_text([data, *held_out, *items_of(root, "dnns"), *own_operations(root)])
 
 
 def _emulated_rates(root: YamlNode) -> list[str]:

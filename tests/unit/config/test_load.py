@@ -342,6 +342,15 @@ WRONG_DNN = [
     ("args: {x: {a: 1, 1: 2}}", "dnns.2.args.x.1: got the key 1, allowed: text; write '1' with the quotes"),
     ("args: {x: [{y: {true: 2}}]}", "dnns.2.args.x.0.y.True: got the key true, allowed: text; write 'true'"),
     ("args: {x: {2.5: 1}}", "dnns.2.args.x.2.5: got the key 2.5, allowed: text; write '2.5' with the quotes"),
+    ("loss: {name: huber, args: {1: 2}}", "dnns.2.loss.args.1: got the key 1, allowed: text; write '1' with"),
+    (
+        "metrics: [{name: accuracy, args: {1: 2}}]",
+        "dnns.2.metrics.0.args.1: got the key 1, allowed: text; write",
+    ),
+    (
+        "optimizer: {name: adam, learning_rate: 1, args: {1: 2}}",
+        "dnns.2.optimizer.args.1: got the key 1, allowed: text; write",
+    ),
     ("name: a", "dnns.2.name: got 'a' for more than one DNN (first at run.yaml:11)"),
     (
         "name: B",

@@ -114,6 +114,7 @@ def test_links_are_shared_unless_they_are_emulated(tmp_path: Path, lines: str, e
             "workers: 2\nexecutors: {start: 2}",
             "job.yaml:6: executors.start: got 2, allowed: 3 or more, for workers: 2 and servers: auto",
         ),
+        ("args: {3: 4}", "job.yaml:5: args.3: got the key 3, allowed: text; write '3' with the quotes"),
         ("links: fair", "job.yaml:5: links: got 'fair', allowed: auto, shared, in_turn"),
         (
             "machines: [{bandwidth: 10}]\nlinks: shared",
