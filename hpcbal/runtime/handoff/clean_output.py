@@ -3,9 +3,10 @@
 Models and datasets print what they like, and Open MPI ends some of its messages with a NUL, so that a log
 counts as binary: grep and many viewers do not show it.
 
-Code of users, libraries and MPI may print without an end. mpirun forwards all of it in one stream, and
-`hpcbal run` passes on a part of that. So what hpcbal says takes another way: a file for each stream in the
-launch directory. Ranks that another launcher has started write to their standard streams.
+Code of users, libraries and MPI may print without an end, and mpirun keeps in memory what it cannot forward at
+once, without a bound. So ranks write into a pipe of `hpcbal run`, which has a name in the launch directory, and
+it passes on a part of that. What hpcbal says takes another way: a file for each stream in that directory. Ranks
+that another launcher has started write to their standard streams.
 """
 
 from __future__ import annotations
@@ -41,6 +42,7 @@ def take_own_way(directory: Path | None) -> None:
     for number, name in enumerate(NAMES, 1):
         stream = getattr(sys, name)
         if directory is not None:
+            _pass_by(_pipe_beside(directory / name), number)
             file = AppendedFile(directory / name, otherwise=number)
             stream = io.TextIOWrapper(
                 file,  # type: ignore[arg-type]  # a raw stream will do, as in python -u
@@ -49,6 +51,19 @@ def take_own_way(directory: Path | None) -> None:
                 write_through=True,
             )
         speak_by(name, stream)
+
+
+def _pipe_beside(own: Path) -> Path:
+    return own.with_name(f"{own.name}.pipe")
+
+
+def _pass_by(pipe: Path, number: int) -> None:
+    """Let a descriptor of this process lead into a pipe, past mpirun."""
+    with contextlib.suppress(OSError):  # `hpcbal run` is gone: mpirun's way stays
+        descriptor = os.open(pipe, os.O_WRONLY | os.O_NONBLOCK)  # fails where nobody has it open for reading
+        os.set_blocking(descriptor, True)
+        os.dup2(descriptor, number)
+        os.close(descriptor)
 
 
 class AppendedFile(io.RawIOBase):
@@ -206,19 +221,18 @@ class Allowance:
 
 
 class CleanOutput:
-    """A pipe for what mpirun writes to a descriptor, and threads that clean and forward it.
+    """A pipe for what mpirun and ranks write to a descriptor, and threads that clean and forward it.
 
     mpirun inherits the reading end too. So if `hpcbal run` is killed, mpirun gets no SIGPIPE, after some of
     which it would abort the ranks instead of letting them stop cleanly. The pipe is large, because nobody
     reads it then.
 
-    mpirun keeps in memory what is not read, without a bound. So one thread always reads, and what the other
-    one cannot write is dropped with a count, as is what exceeds an `Allowance`. What hpcbal itself prints in
+    Nobody who prints should wait. So one thread always reads, and what the other one cannot write is dropped with a count, as is what exceeds an `Allowance`. What hpcbal itself prints in
     ranks comes by a file of its own (`own_lines`), and all of it is forwarded.
 
     Args:
         target: descriptor to forward to, such as 1 or 2.
-        own: the file.
+        own: the file. The pipe has a name beside it.
 
     Attributes:
         reading_end, writing_end: descriptors of the pipe, for mpirun.
@@ -227,7 +241,11 @@ class CleanOutput:
 
     def __init__(self, target: int, own: Path) -> None:
         self._own = NewLines(own)
-        self.reading_end, self.writing_end = os.pipe()
+        pipe = _pipe_beside(own)
+        os.mkfifo(pipe, 0o600)
+        self.reading_end = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)  # does not wait for the writing end
+        self.writing_end = os.open(pipe, os.O_WRONLY)
+        os.set_blocking(self.reading_end, True)
         with contextlib.suppress(OSError):  # a system may allow less
             fcntl.fcntl(self.writing_end, fcntl.F_SETPIPE_SZ, _PIPE_BYTES)
         self.has_begun = False
@@ -273,9 +291,10 @@ class CleanOutput:
                 chunk = os.read(self.reading_end, _CHUNK_BYTES)
                 has_ended = not chunk
                 has_room = self._num_waiting < _MOST_WAITING_BYTES
-                self._keep(allowance.take(cleaner.clean(chunk), time.monotonic(), has_room=has_room))
+                passed = allowance.take(chunk, time.monotonic(), has_room=has_room)
+                self._keep(cleaner.clean(passed))  # cleaning is slower than mpirun: not what is dropped
             if has_ended:
-                self._keep(cleaner.finish() + allowance.finish())
+                self._keep(cleaner.clean(allowance.finish()) + cleaner.finish())
             if has_ended or self._num_waiting < _MOST_WAITING_BYTES:  # it waits on disk
                 self._keep(self._own.read(is_last=has_ended), is_own=True)
         os.close(self.reading_end)

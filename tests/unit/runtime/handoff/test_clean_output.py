@@ -119,6 +119,23 @@ def test_a_flood_passes_at_a_rate_and_what_was_dropped_is_counted() -> None:
     assert allowance.finish() == b""
 
 
+def test_only_what_passes_is_cleaned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Mpirun keeps in memory what is not read, and cleaning would make reading slower than mpirun."""
+    cleaned: list[int] = []
+    clean = Cleaner.clean
+    monkeypatch.setattr(Cleaner, "clean", lambda self, text: cleaned.append(len(text)) or clean(self, text))
+    target = os.open(os.devnull, os.O_WRONLY)
+    output = CleanOutput(target, tmp_path / "own")
+    writer = os.dup(output.writing_end)
+    output.forward()
+    for _ in range(512):
+        os.write(writer, (1 << 16) * b"x")
+    os.close(writer)
+    output.drain(30.0)
+    os.close(target)
+    assert sum(cleaned) < 256 << 16
+
+
 def test_what_hpcbal_prints_passes_whole_in_a_flood(tmp_path: Path) -> None:
     """Ranks print lines of all kinds, and libraries more than is forwarded, before, between and after."""
     own = AppendedFile(tmp_path / "own", otherwise=-1)
