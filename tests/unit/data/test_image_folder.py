@@ -104,7 +104,7 @@ def test_classes_that_lie_one_folder_deeper_are_found(tmp_path: Path) -> None:
     for folder in ("pets/cat", "pets/dog", "__MACOSX"):
         (tmp_path / folder).mkdir(parents=True)
     with pytest.raises(
-        DataError, match="if these are the classes, or train and val, set data.args.path"
+        DataError, match=r"if these are the classes, or train and val, set data\.args\.path"
     ) as caught:
         image_folder(str(tmp_path))
     assert str(caught.value).endswith(f" to {tmp_path / 'pets'}")

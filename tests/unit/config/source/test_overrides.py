@@ -99,8 +99,8 @@ def test_list_items_and_keys_with_dots_are_reached(path: Path) -> None:
         ),
         (
             "dnns.optimizer.learning_rate=1",
-            "--set dnns.optimizer.learning_rate=1: dnns has no 'optimizer', allowed: a name or an index from 0"
-            " to 3 (did you mean 'defaults.optimizer.learning_rate'?)",
+            "--set dnns.optimizer.learning_rate=1: dnns has no 'optimizer', allowed: a name or an index from"
+            " 0 to 3 (did you mean 'defaults.optimizer.learning_rate'?)",
         ),
         (
             "dnns.r11.batch_size=1",
