@@ -7,7 +7,6 @@ Simulated, with lengths that nobody knows before:
 - the 26 models of Gavel on 8, 16 and 32 GPUs, with their public rates on one V100, the scaling that is
   assumed where only one slot was measured, and equally many epochs of equally many samples. Beside the bound
   stands the best allotment: the shortest time in which whole slots can do the work at that scaling.
-- random ensembles, as in bench_auto.py: `auto` over the best fixed setting.
 
 Real runs, of emulated accelerators:
 
@@ -22,7 +21,6 @@ The JSON holds one flat object:
 - `elastic_over_bound_mean` (at most 1.13), `elastic_over_bound_max` (at most 1.22): over the eight sizes,
 - `elastic_over_global_max` (at most 1.0): over FLEET-G,
 - `gavel_over_bound_max` (at most 1.15), `gavel_over_allotment_max`: over the bound, and over the allotment,
-- `auto_over_best_max` (at most 1.05): with elastic among the settings,
 - `elastic_sim_error` (at most 0.05): |simulated / real - 1|,
 - `elastic_real_over_best` (at most 0.9): wall time over that of the best other setting, found afterwards.
 
@@ -62,7 +60,6 @@ LIMITS = {
     "elastic_over_bound_max": 1.22,
     "elastic_over_global_max": 1.0,
     "gavel_over_bound_max": 1.15,
-    "auto_over_best_max": 1.05,
     "elastic_sim_error": 0.05,
     "elastic_real_over_best": 0.9,
 }
@@ -70,8 +67,6 @@ LIMITS = {
 GAVEL = Path(__file__).parent / "data" / "gavel_v100_rates.json"
 GAVEL_SLOTS, GAVEL_NODE = (8, 16, 32), 8
 GAVEL_EPOCHS, GAVEL_SAMPLES = 20, 10_000
-
-NUM_RANDOM = 20
 
 UNLIKE = (800.0, 560.0, 400.0, 280.0, 200.0, 140.0, 100.0)
 """Samples/s of the seven networks on one slot."""
@@ -151,18 +146,6 @@ def _best_allotment_s(rates: Any, num_slots: int) -> float:
     return high
 
 
-def choices(number: int) -> dict[str, float]:
-    """`auto` over the best fixed setting of random ensembles."""
-    ratios = []
-    for seed in range(number):
-        ensemble = bench_auto.draw(seed)
-        fixed = bench_auto.fixed_s(ensemble)
-        best = min(fixed, key=lambda schedule: fixed[schedule])
-        ratios.append(bench_auto.auto_s(ensemble) / fixed[best])
-        print(f"random {seed:2d}: auto over best {ratios[-1]:.3f} ({best})", flush=True)
-    return {"auto_over_best_max": max(ratios), "auto_over_best_mean": statistics.fmean(ratios)}
-
-
 def sixteen(folder: Path) -> dict[str, float]:
     """24 DNNs on 16 emulated accelerators, for real and simulated."""
     workload = bench_fleet_real.scaled(24, 0, 40.0)
@@ -210,10 +193,9 @@ def seven(repeats: int) -> dict[str, float]:
 def main(argv: Sequence[str] | None = None) -> None:
     parser = parser_of(__doc__)
     parser.add_argument("--seeds", type=int, default=3, help="of the ensemble of the FLEET paper")
-    parser.add_argument("--ensembles", type=int, default=NUM_RANDOM, help="random ensembles")
     parser.add_argument("--repeat", type=int, default=2, help="real runs of each setting; the fastest counts")
     args = parser.parse_args(argv)
-    result: dict[str, Any] = paper(range(args.seeds)) | gavel() | choices(args.ensembles)
+    result: dict[str, Any] = paper(range(args.seeds)) | gavel()
     with tempfile.TemporaryDirectory() as folder:
         result |= sixteen(Path(folder))
     result |= seven(args.repeat)

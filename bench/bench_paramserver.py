@@ -9,9 +9,8 @@ noisy machine affects all of them equally; ratios are medians over rounds of two
   server (`Isend`), which answers with as many bytes (`Isend`, `Irecv`).
 - push: the servers have received an update of the table and added it to the values, and the worker knows.
   Peer: the same with `Isend` and `Irecv`, and `numpy.add` at the server, without which it is no update.
-  `of_exchange_alone` is the ratio to that exchange without the addition.
-- epoch: an epoch of multinomial logistic regression with one worker and one server. Peer: one process that
-  does the same without servers.
+- epoch: an epoch of multinomial logistic regression in a run with one worker and one server. Peer: one
+  process that does the same without servers.
 
 A size is that of the message to each server.
 """
@@ -24,17 +23,21 @@ import os
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from support.figures import parser_of, write_figures
-from support.starting import MPI_ENVIRONMENT, environment, mpirun
+from support.starting import HERE, MPI_ENVIRONMENT, environment, mpirun, train
+from workloads import dense_classes
 
 from hpcbal.paramserver.api.app import App
 from hpcbal.paramserver.api.batch import Batch
 from hpcbal.paramserver.api.update import Parameters, Table, Update, Updates
+from hpcbal.telemetry.ledger.job_lines import JobEpochLine
 
 LAUNCHED = "HPCBAL_BENCH_RANK"
 COLUMNS = 64
@@ -62,7 +65,7 @@ def main() -> None:
     if args.only in (None, "transfers"):
         results |= transfers(args)
     if args.only in (None, "epoch"):
-        results |= launch(3, args, "epoch")
+        results |= epoch(max(3, args.rounds // 3))
         print(
             f"epoch of MLR: {results['epoch_ms']:.1f} ms with 1 worker and 1 server, "
             f"{results['epoch_alone_ms']:.1f} ms in one process: {results['engine_overhead']:.3f}"
@@ -73,35 +76,33 @@ def main() -> None:
 def transfers(args: argparse.Namespace) -> dict[str, Any]:
     """Pulls and pushes with each number of servers."""
     results: dict[str, Any] = {}
-    print("   way  servers      bytes   ours_us    mpi_us  of_mpi  of_exchange_alone")
+    print("   way  servers      bytes   ours_us    mpi_us  of_mpi")
     for num_servers in args.servers:
-        for row in launch(1 + num_servers, args, "transfers")["rows"]:
+        for row in launch(1 + num_servers, args):
             print(
                 f"{row['way']:>6}  {num_servers:7d}  {row['bytes']:9d}  {row['ours_us']:8.1f}  "
-                f"{row['mpi_us']:8.1f}  {row['of_mpi']:6.3f}  {row['of_exchange_alone']:17.3f}"
+                f"{row['mpi_us']:8.1f}  {row['of_mpi']:6.3f}"
             )
             name = f"{row['way']}_{row['bytes']}_{num_servers}"
-            results |= {
-                f"{key}_{name}": row[key] for key in ("ours_us", "mpi_us", "of_mpi", "of_exchange_alone")
-            }
+            results |= {f"{key}_{name}": row[key] for key in ("ours_us", "mpi_us", "of_mpi")}
     results["of_mpi"] = min(value for key, value in results.items() if key.startswith("of_mpi_"))
     print(f"of_mpi: {results['of_mpi']:.3f}")
     return results
 
 
-def launch(num_ranks: int, args: argparse.Namespace, part: str) -> dict[str, Any]:
-    """Run this file on `num_ranks` ranks; returns the object that rank 0 prints."""
+def launch(num_ranks: int, args: argparse.Namespace) -> list[dict[str, Any]]:
+    """Run this file on `num_ranks` ranks; returns the rows that rank 0 prints."""
     command = [*mpirun(), "-n", str(num_ranks), sys.executable, __file__]
     command += ["--rounds", str(args.rounds), "--seconds", str(args.seconds)]
     command += ["--sizes", *map(str, args.sizes)]
-    env = environment(**{LAUNCHED: part}, OMP_NUM_THREADS="1", **MPI_ENVIRONMENT)
+    env = environment(**{LAUNCHED: "1"}, OMP_NUM_THREADS="1", **MPI_ENVIRONMENT)
     run = subprocess.run(
         command, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True, check=False
     )
     if run.returncode:
         raise SystemExit(f"{' '.join(command)} ended with exit code {run.returncode}")
-    found: dict[str, Any] = json.loads(run.stdout.splitlines()[-1])
-    return found
+    rows: list[dict[str, Any]] = json.loads(run.stdout.splitlines()[-1])
+    return rows
 
 
 class Values(App):
@@ -124,16 +125,13 @@ class Values(App):
 
 
 def measure(args: argparse.Namespace) -> None:
-    """On each rank: do one part; rank 0 prints its results."""
+    """On each rank: pulls and pushes of all sizes; rank 0 prints the rows."""
     from mpi4py import MPI
 
     comm = MPI.COMM_WORLD
-    if os.environ[LAUNCHED] == "epoch":
-        found = epoch(args, comm)
-    else:
-        found = {"rows": [row for size in args.sizes for row in transfer(args, comm, size)]}
+    rows = [row for size in args.sizes for row in transfer(args, comm, size)]
     if comm.rank == 0:
-        print(json.dumps(found), flush=True)
+        print(json.dumps(rows), flush=True)
 
 
 def transfer(args: argparse.Namespace, comm: Any, size: int) -> list[dict[str, Any]]:
@@ -205,23 +203,21 @@ def transfer(args: argparse.Namespace, comm: Any, size: int) -> list[dict[str, A
             plain.Irecv(word, source=0, tag=2).Wait()
             plain.Isend(values, dest=0, tag=1).Wait()
 
-    def plain_push(adds: bool) -> None:
+    def plain_push() -> None:
         if comm.rank == 0:
             requests = [plain.Irecv(one, source=rank, tag=2) for rank, one in zip(ranks, words, strict=True)]
             requests += [plain.Isend(part, dest=rank, tag=1) for rank, part in zip(ranks, parts, strict=True)]
             MPI.Request.Waitall(requests)
         else:
             plain.Irecv(received, source=0, tag=1).Wait()
-            if adds:
-                np.add(values, received, out=values)
+            np.add(values, received, out=values)
             plain.Isend(word, dest=0, tag=2).Wait()
 
     ways: dict[str, Callable[[int], None]] = {
         "pull": lambda count: _repeat(pull, count) if comm.rank == 0 else serve(count),
         "mpi_pull": lambda count: _repeat(plain_pull, count),
         "push": lambda count: _repeat(push, count) if comm.rank == 0 else serve(count),
-        "mpi_push": lambda count: _repeat(lambda: plain_push(True), count),
-        "exchange_push": lambda count: _repeat(lambda: plain_push(False), count),
+        "mpi_push": lambda count: _repeat(plain_push, count),
     }
     seconds = timed(ways, args, comm)
     reactor.wait_until(lambda: not transport.num_active)
@@ -229,7 +225,7 @@ def transfer(args: argparse.Namespace, comm: Any, size: int) -> list[dict[str, A
     if comm.rank:
         return []
     rows = []
-    for way, alone in (("pull", "mpi_pull"), ("push", "exchange_push")):
+    for way in ("pull", "push"):
         ours, mpi = seconds[way], seconds[f"mpi_{way}"]
         rows.append(
             {
@@ -238,7 +234,6 @@ def transfer(args: argparse.Namespace, comm: Any, size: int) -> list[dict[str, A
                 "ours_us": 1e6 * statistics.median(ours),
                 "mpi_us": 1e6 * statistics.median(mpi),
                 "of_mpi": float(np.median(np.divide(mpi, ours))),
-                "of_exchange_alone": float(np.median(np.divide(seconds[alone], ours))),
             }
         )
     return rows
@@ -275,119 +270,33 @@ def _nothing() -> None:
     pass
 
 
-FEATURES, CLASSES, SAMPLES, MINI_BATCH, DATA_BLOCKS = 784, 10, 30_000, 1000, 8
-
-
-def mlr() -> App:
-    """Multinomial logistic regression with the features and classes of MNIST, on random samples."""
-    from hpcbal.paramserver.apps import MLR
-    from hpcbal.paramserver.apps.sources import ArraySource
-
-    rng = np.random.default_rng(0)
-    features = rng.random((SAMPLES, FEATURES))
-    labels = (features @ rng.normal(size=(FEATURES, CLASSES))).argmax(axis=1)
-    facts = {"num_features": FEATURES, "num_classes": CLASSES}
-    return MLR(ArraySource({"features": features, "labels": labels}, facts), learning_rate=0.1)
-
-
-def epoch(args: argparse.Namespace, comm: Any) -> dict[str, Any]:
-    """Rank 0 is the master, 1 the worker, 2 the server; rank 0 also trains alone, while the others wait."""
-    from hpcbal.comm.collectives import patient_barrier
-    from hpcbal.comm.mpi import MpiChannel
-    from hpcbal.paramserver.alone import Alone
-    from hpcbal.paramserver.api.batch import DataBlocks
-    from hpcbal.paramserver.engine.executor import Executor
-    from hpcbal.paramserver.engine.mpi_transport import MpiTransport
-    from hpcbal.paramserver.store.layout import Layout
-    from hpcbal.paramserver.worker.loading import JobSetup
-
-    app = mlr()
-    layout = Layout(app.tables(), [BLOCKS_PER_SERVER, 1])
-    job = JobSetup(app, 0, MINI_BATCH, DataBlocks(SAMPLES, DATA_BLOCKS), layout)
-    alone = Alone(app, mini_batch=MINI_BATCH, num_data_blocks=DATA_BLOCKS)
+def epoch(num_pairs: int) -> dict[str, float]:
+    """Runs of one worker and one server, and the same without servers, in turns."""
     seconds: dict[str, list[float]] = {"ours": [], "alone": []}
-    for _ in range(max(3, args.rounds // 3)):
-        if comm.rank == 0:
-            start_s = time.perf_counter()
-            alone.train_epoch()
-            alone.evaluate()
-            seconds["alone"].append(time.perf_counter() - start_s)
-        patient_barrier(comm)
-        transport, channel = MpiTransport(comm.Dup()), MpiChannel(comm.Dup())
-        if comm.rank:
-            executor = Executor(transport, channel, job, checkpoints=_Unsaved())
-            executor.run()
-            executor.close()
-        else:
-            seconds["ours"] += master(channel, app, job.steps)
-            transport.close()
-        patient_barrier(comm)
-    if comm.rank:
-        return {}
-    ours, peer = (statistics.median(each) for each in (seconds["ours"], seconds["alone"]))
+    for _ in range(num_pairs):
+        with tempfile.TemporaryDirectory() as name:
+            config = {
+                "kind": "paramserver",
+                "output": {"dir": str(Path(name, "out"))},
+                "app": "hpcbal.paramserver.apps:MLR",
+                "args": {"learning_rate": dense_classes.LEARNING_RATE},
+                "data": {"dataset": "workloads.dense_classes:samples"},
+                "mini_batch": dense_classes.MINI_BATCH,
+                "blocks": {"data": dense_classes.DATA_BLOCKS, "parameters": BLOCKS_PER_SERVER},
+                "workers": 1,
+                "servers": 1,
+                "tune": {"enabled": False},
+                "stop": {"max_epochs": dense_classes.EPOCHS},
+            }
+            ledger = train(config, Path(name), num_ranks=3)
+        epochs = [entry.line for entry in ledger if isinstance(entry.line, JobEpochLine)]
+        seconds["ours"] += [line.seconds for line in epochs[1:]]
+        command = [sys.executable, str(HERE / "workloads" / "dense_classes.py")]
+        env = environment(OMP_NUM_THREADS="1")
+        alone = subprocess.run(command, env=env, stdout=subprocess.PIPE, text=True, check=True)
+        seconds["alone"] += map(float, alone.stdout.split())
+    ours, peer = (statistics.median(each) for each in seconds.values())
     return {"epoch_ms": 1e3 * ours, "epoch_alone_ms": 1e3 * peer, "engine_overhead": ours / peer}
-
-
-class _Unsaved:
-    """Checkpoints that nobody needs."""
-
-    def save(self, number: int, blocks: Any) -> None:
-        pass
-
-    def load(self, number: int, what: Any, blocks: Any) -> Any:
-        raise NotImplementedError
-
-
-def master(channel: Any, app: App, steps: int) -> list[float]:
-    """Train three epochs; returns the seconds of each but the first, with its objective."""
-    from hpcbal.paramserver.engine.reactor import wait_for_message
-    from hpcbal.paramserver.master import messages
-    from hpcbal.paramserver.master.bounded_staleness import BoundedStaleness
-    from hpcbal.paramserver.master.events import (
-        ComputeMetrics,
-        End,
-        Event,
-        ExecutorsReady,
-        Heard,
-        ManifestWritten,
-        MetricsComputed,
-        Send,
-        WriteManifest,
-    )
-    from hpcbal.paramserver.master.job import JobMachine, JobSpec
-    from hpcbal.paramserver.master.stopping import JobStop
-
-    epochs = 3
-    machine = JobMachine(
-        JobSpec((1, 2), BoundedStaleness(steps, 0, epochs), JobStop(epochs)),
-        [1] * DATA_BLOCKS,
-        [2] * (BLOCKS_PER_SERVER + 1),
-    )
-    times_s: list[float] = []
-
-    def perform(event: Event) -> bool:
-        for instruction in machine.handle(event):
-            match instruction:
-                case Send(order, to):
-                    channel.send_to_all(to, order)
-                case ComputeMetrics(number, sums):
-                    times_s.append(time.perf_counter())
-                    perform(MetricsComputed(number, app.metrics(sums), 0.0))
-                case WriteManifest():
-                    perform(ManifestWritten(instruction.number))
-                case End("failed", cause, detail):
-                    raise SystemExit(f"{cause}: {detail}")
-                case End():
-                    return True
-        return machine.phase == "ended"
-
-    is_over = perform(ExecutorsReady())
-    while not is_over:
-        rank, report = wait_for_message(channel, _nothing)
-        is_over = perform(Heard(rank, report))  # type: ignore[arg-type]
-    channel.send_to_all((1, 2), messages.EndStart(0))
-    channel.flush()
-    return np.diff(times_s).tolist()
 
 
 if __name__ == "__main__":

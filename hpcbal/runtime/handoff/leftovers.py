@@ -76,40 +76,35 @@ TRAINING = Sentences(
     again="Run the same command again to resume from the last checkpoints",
 )
 
-PROFILING = Sentences(
-    stopping="stopping the profiling run after the current turn (Ctrl-C again to kill)",
-    killing="killing the ranks; no trace is written",
-    stopped="the ranks have stopped; no trace was written. Run the same command again",
-    killed="the ranks were killed before the trace was written; run the same command again",
-    ended_by_signal="a rank ended before the trace was written; run the same command again",
-    gone_with_mpirun="the ranks have ended too; no trace was written. Run the same command again",
-    left_by_mpirun="some ranks may still be running; they stop after their current turn",
-    ended_while_stopping="the ranks have ended; no trace was written. Run the same command again",
-    ended_undecided=(
-        "the ranks have ended, but the profiling run has not: mpirun got a signal, or a process has ended "
-        "itself, for example in an app; see the logs of the ranks, then run the same command again"
-    ),
-    died_early="Nothing was recorded; run the same command again",
-    again="No trace was written; run the same command again",
-)
 
-EVALUATING = Sentences(
-    stopping="stopping the evaluation after the current batch (Ctrl-C again to kill)",
-    killing="killing the ranks; nothing is written",
-    stopped="the ranks have stopped; nothing was written. Run the same command again",
-    killed="the ranks were killed before the evaluation was written; run the same command again",
-    ended_by_signal="a rank ended before the evaluation was written; run the same command again",
-    gone_with_mpirun="the ranks have ended too; nothing was written. Run the same command again",
-    left_by_mpirun="some ranks may still be running; they stop after their current batch",
-    ended_while_stopping="the ranks have ended; nothing was written. Run the same command again",
-    ended_undecided=(
-        "the ranks have ended, but the evaluation has not: mpirun got a signal, or a process has ended "
-        "itself, for example in a model; see the logs of the ranks, then run the same command again"
-    ),
-    died_early="Nothing was evaluated; run the same command again",
-    again="Nothing was written; run the same command again",
-    orphaned_s=10.0,  # they have nothing to save
-)
+def _of_one_result(
+    verb: str, unit: str, result: str, nothing: str, done: str, place: str, orphaned_s: float
+) -> Sentences:
+    """Return the sentences of a verb that saves nothing before it writes its result."""
+    again = f"{nothing} was written. Run the same command again"
+    return Sentences(
+        stopping=f"stopping the {verb} after the current {unit} (Ctrl-C again to kill)",
+        killing=f"killing the ranks; {nothing} is written",
+        stopped=f"the ranks have stopped; {again}",
+        killed=f"the ranks were killed before the {result} was written; run the same command again",
+        ended_by_signal=f"a rank ended before the {result} was written; run the same command again",
+        gone_with_mpirun=f"the ranks have ended too; {again}",
+        left_by_mpirun=f"some ranks may still be running; they stop after their current {unit}",
+        ended_while_stopping=f"the ranks have ended; {again}",
+        ended_undecided=(
+            f"the ranks have ended, but the {verb} has not: mpirun got a signal, or a process has ended "
+            f"itself, for example in {place}; see the logs of the ranks, then run the same command again"
+        ),
+        died_early=f"Nothing was {done}; run the same command again",
+        again=f"{nothing.capitalize()} was written; run the same command again",
+        orphaned_s=orphaned_s,
+    )
+
+
+PROFILING = _of_one_result("profiling run", "turn", "trace", "no trace", "recorded", "an app", 120.0)
+EVALUATING = _of_one_result(
+    "evaluation", "batch", "evaluation", "nothing", "evaluated", "a model", 10.0
+)  # its ranks have nothing to save
 
 
 GRACE_S = 2.0
