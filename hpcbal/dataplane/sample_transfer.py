@@ -55,7 +55,6 @@ class SampleTransfer:
 
     Attributes:
         received: received samples, in the order of arrival.
-        sent_bytes: size of the pieces sent so far.
     """
 
     pieces: PieceExchange
@@ -63,7 +62,6 @@ class SampleTransfer:
     incoming: Mapping[int, int]
     read: Callable[[int], tuple[RawSample, NDArray[Any]]]
     received: list[Sample] = field(default_factory=list)
-    sent_bytes: int = 0
     _to: dict[int, _Outgoing] = field(default_factory=dict)
     _from: dict[int, _Incoming] = field(default_factory=dict)
 
@@ -122,7 +120,6 @@ class SampleTransfer:
             num_bytes += len(raw) if isinstance(raw, bytes) else np.asarray(raw).nbytes
         piece = pack(samples)
         to.num_pieces += 1
-        self.sent_bytes += piece.nbytes
         self.pieces.send(rank, piece)
 
     def _receive_all(self) -> None:

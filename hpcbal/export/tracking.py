@@ -30,7 +30,6 @@ from hpcbal.telemetry.views.read_status import import_roots_of, read_status
 from hpcbal.telemetry.views.summary import flat_settings
 
 Tracker = Literal["mlflow", "wandb-offline"]
-TRACKERS: tuple[Tracker, ...] = ("mlflow", "wandb-offline")
 
 _SKIPPED = OTHER_FIELDS - {"learning_rate", "num_slots", "num_workers", "seconds"}
 _ARTEFACTS = ("best.h5", "checkpoint.h5", "metrics.jsonl")

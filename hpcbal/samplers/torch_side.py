@@ -11,11 +11,18 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
-import torch
-import torch.distributed as dist
-from torch.utils.data import DataLoader, IterableDataset
 
 from hpcbal.errors import SamplerError
+
+try:
+    import torch
+    import torch.distributed as dist
+    from torch.utils.data import DataLoader, IterableDataset
+except ImportError as error:
+    raise SamplerError(
+        f"samplers need PyTorch, but it cannot be imported here ({error}); install it with pip install "
+        "'hpcbal[torch]'"
+    ) from error
 
 if TYPE_CHECKING:
     from hpcbal.samplers.sampler import BalancedBatchSampler

@@ -239,7 +239,7 @@ class Running:
     def signal_rank(self, rank: int, number: signal.Signals) -> None:
         os.kill(self.pids()[rank], number)
 
-    def wait(self, timeout_s: float = PATIENCE_S, ranks_s: float = 10.0) -> Done:
+    def wait(self, timeout_s: float = PATIENCE_S, ranks_s: float = 30.0) -> Done:
         """Wait for the end; `ranks_s` seconds later, nothing of it may be left."""
         try:
             code = self.process.wait(timeout_s)

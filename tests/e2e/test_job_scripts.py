@@ -26,6 +26,8 @@ from hpcbal.telemetry.files.batch_jobs import BatchRecord, append_batch_job, rea
 pytestmark = pytest.mark.e2e
 
 ROOT = Path(__file__).parents[2]
+PATIENCE_S = 120.0
+"""Only what hangs takes so long."""
 LAUNCHER_OF_SCRIPT = {
     "slurm/one_node.sbatch": "srun",
     "slurm/several_nodes.sbatch": "srun",
@@ -139,7 +141,7 @@ def make_venv(venv: Path, hpcbal: str = QUICK_HPCBAL) -> None:
 
 
 def wait_for_file(path: Path) -> None:
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + PATIENCE_S
     while not path.exists():
         assert time.monotonic() < deadline
         time.sleep(0.02)
@@ -193,7 +195,7 @@ def test_the_scripts_of_a_system_differ_only_in_their_settings(system: str) -> N
 @pytest.mark.parametrize("script", sorted(LAUNCHER_OF_SCRIPT))
 def test_starts_the_run_in_the_activated_environment(site: Site, script: str) -> None:
     job = site.start(script, "a.yaml", "--output", "out")
-    _, reported = job.communicate(timeout=30)
+    _, reported = job.communicate(timeout=PATIENCE_S)
     assert job.returncode == 0, reported
     (line,) = site.launched(script)
     assert line.endswith("hpcbal run a.yaml --output out")
@@ -202,7 +204,7 @@ def test_starts_the_run_in_the_activated_environment(site: Site, script: str) ->
 @pytest.mark.parametrize("script", sorted(LAUNCHER_OF_SCRIPT))
 def test_without_a_config_the_usage_is_printed(site: Site, script: str) -> None:
     job = site.start(script)
-    _, reported = job.communicate(timeout=30)
+    _, reported = job.communicate(timeout=PATIENCE_S)
     assert job.returncode == 2
     assert reported.startswith("usage: ")
     assert site.launched(script) == []
@@ -211,7 +213,7 @@ def test_without_a_config_the_usage_is_printed(site: Site, script: str) -> None:
 @pytest.mark.parametrize("status", [0, 1, 75])
 def test_exits_with_the_code_of_the_run(site: Site, script: str, status: int) -> None:
     job = site.start(script, "a.yaml", LAUNCHER_STATUS=str(status))
-    job.communicate(timeout=30)
+    job.communicate(timeout=PATIENCE_S)
     assert job.returncode == status
     assert len(site.requeues) == (status == 75 and not script.startswith("lsf"))
 
@@ -226,7 +228,7 @@ def test_a_process_that_ends_itself_with_75_is_not_started_again(
         f'printf %s "{noted}" >>"$HPCBAL_END_FILE"; echo "$HPCBAL_END_FILE" >named; exit 75',
     )
     job = site.start(script, "a.yaml")
-    _, reported = job.communicate(timeout=30)
+    _, reported = job.communicate(timeout=PATIENCE_S)
     assert job.returncode == status
     assert ("ended itself with code 75" in reported) == (status == 1)
     assert len(site.requeues) == (status == 75 and not script.startswith("lsf"))
@@ -238,7 +240,7 @@ def test_success_is_what_the_run_has_recorded(site: Site, script: str, noted: st
     """`mpirun` also ends with 0 when it has lost a node; LSF starts again what exits with 75."""
     site.add(LAUNCHER_OF_SCRIPT[script], f'printf %s "{noted}" >>"$HPCBAL_END_FILE"')
     job = site.start(script, "a.yaml")
-    _, reported = job.communicate(timeout=30)
+    _, reported = job.communicate(timeout=PATIENCE_S)
     assert job.returncode == (75 if noted and script.startswith("lsf") else 1)
     assert "the launcher has ended with 0, but the run has recorded no end" in reported
 
@@ -246,7 +248,7 @@ def test_success_is_what_the_run_has_recorded(site: Site, script: str, noted: st
 def test_a_recorded_end_outweighs_the_code_of_the_launcher(site: Site, script: str) -> None:
     site.add(LAUNCHER_OF_SCRIPT[script], 'echo 3 >>"$HPCBAL_END_FILE"; exit 139')
     job = site.start(script, "a.yaml")
-    job.communicate(timeout=30)
+    job.communicate(timeout=PATIENCE_S)
     assert (job.returncode, site.requeues) == (3, [])
 
 
@@ -259,7 +261,7 @@ def test_starts_that_lost_a_rank_are_repeated_while_they_get_further(
     for start, (facts, requeues) in enumerate(zip(facts_of_starts, (1, 2, 3, 3), strict=True)):
         site.add("srun", f'printf "{facts}\\n" >>"$HPCBAL_END_FILE"; exit {code}')
         job = site.start(script, "a.yaml", SLURM_RESTART_COUNT=str(start))
-        _, reported = job.communicate(timeout=30)
+        _, reported = job.communicate(timeout=PATIENCE_S)
         assert job.returncode == 1
         assert "was lost" in reported
         assert len(site.requeues) == requeues, facts
@@ -272,7 +274,7 @@ def test_two_starts_that_are_stopped_before_they_get_further_end_the_job(site: S
         site.add(LAUNCHER_OF_SCRIPT[script], f'printf "{facts}\\n75\\n" >>"$HPCBAL_END_FILE"; exit 75')
         chain = {"HPCBAL_CHAIN": "f42"} if start and script.startswith("flux") else {}
         job = site.start(script, "a.yaml", SLURM_RESTART_COUNT=str(start), **chain)
-        _, reported = job.communicate(timeout=30)
+        _, reported = job.communicate(timeout=PATIENCE_S)
         again = job.returncode == 75 if script.startswith("lsf") else len(site.requeues) > sum(is_again)
         is_again.append(again)
     assert is_again == [True, True, True, False]
@@ -297,7 +299,7 @@ def test_a_signal_that_comes_with_the_start_is_ignored_once(site: Site, script: 
         with contextlib.suppress(subprocess.TimeoutExpired):
             job.wait(timeout=3)
             break
-    job.communicate(timeout=30)
+    job.communicate(timeout=PATIENCE_S)
     assert job.returncode == 75
     assert "signalled" in site.calls.read_text()
 
@@ -312,7 +314,7 @@ def test_a_job_ends_after_its_launcher_even_if_wait_returns_before(
     copy.write_text(copy.read_text().replace("\nchild=$!\n", f"\nchild=$!\n{early}", 1))
     site.add("srun", f"sleep 1; touch over; {ENDS}")
     job = site.start(copy, "a.yaml")
-    _, reported = job.communicate(timeout=30)
+    _, reported = job.communicate(timeout=PATIENCE_S)
     assert early in copy.read_text()
     assert (job.returncode, reported) == (0, "")
     assert (site.folder / "over").exists()
@@ -324,7 +326,7 @@ def test_the_last_lead_of_the_signal_counts(site: Site, option: str, tmp_path: P
     copy = edited("slurm/one_node.sbatch", tmp_path)
     copy.write_text(copy.read_text().replace("#\n", f"#SBATCH {option}\n#\n", 1))
     job = site.start(copy, "a.yaml", ENDS_AT=str(int(time.time()) + 300))
-    _, reported = job.communicate(timeout=30)
+    _, reported = job.communicate(timeout=PATIENCE_S)
     assert (job.returncode, reported) == (0, "")
 
 
@@ -359,7 +361,7 @@ def test_a_job_learns_when_it_ends_and_that_an_older_one_had_its_number(
     started = of_site(site, script.partition("/")[0], SiteHabits()) if kind == "submitted" else script
     began_s = time.time()
     job = site.start(started, "a.yaml")
-    printed, reported = job.communicate(timeout=30)
+    printed, reported = job.communicate(timeout=PATIENCE_S)
     assert job.returncode == 0, printed + reported
     (found,) = map(int, site.called("end"))
     assert abs(found - (began_s + 3600 if ends_s is None else ends_s)) <= (30 if ends_s is None else 1)
@@ -371,7 +373,7 @@ def test_mpiexec_gets_a_signal_that_it_passes_on(site: Site, tmp_path: Path) -> 
     job = site.start(edited("pbs/one_node.pbs", tmp_path, LAUNCHER="mpiexec"), HPCBAL_ARGUMENTS="a.yaml")
     wait_for_file(site.folder / "started")
     job.send_signal(signal.SIGUSR2)
-    _, reported = job.communicate(timeout=30)
+    _, reported = job.communicate(timeout=PATIENCE_S)
     assert job.returncode == 75, reported
     assert "signalled" in site.calls.read_text()
 
@@ -403,7 +405,7 @@ def test_lines_behind_a_run_do_not_change_how_it_ends(site: Site, system: str) -
     )
     environ = {"LAUNCHER_STATUS": "75", "SLURM_RESTART_COUNT": "1"}
     job = site.start(of_site(site, system, SiteHabits(after=lines)), **environ)
-    _, reported = job.communicate(timeout=30)
+    _, reported = job.communicate(timeout=PATIENCE_S)
     assert job.returncode == 75, reported
     assert "a line of after in the site file has failed with 1 (last command: false)\n" in reported
     assert site.calls.read_text().count("\nafter\n") == 1
@@ -438,7 +440,7 @@ def test_lines_behind_a_run_do_not_change_how_it_ends(site: Site, system: str) -
 def test_what_fails_in_front_of_a_run_is_named(site: Site, habits: SiteHabits, said: str) -> None:
     """LSF would start again what ends with 75."""
     job = site.start(of_site(site, "lsf", habits))
-    _, reported = job.communicate(timeout=30)
+    _, reported = job.communicate(timeout=PATIENCE_S)
     assert reported.count("the job ends here, because ") == 1
     assert (job.returncode, said in reported, site.called("mpirun")) == (2, True, [])
 
@@ -455,7 +457,7 @@ def test_the_comparison_of_an_array_says_why_it_could_not_begin(site: Site) -> N
     script = site.folder / "compare.sh"
     script.write_text(render_compare(SYSTEMS["slurm"], job, str(site.folder)))
     failed = site.start(script)
-    _, reported = failed.communicate(timeout=30)
+    _, reported = failed.communicate(timeout=PATIENCE_S)
     assert (
         failed.returncode,
         "before in the site file has ended with 1 (last command: false)" in reported,
@@ -464,7 +466,7 @@ def test_the_comparison_of_an_array_says_why_it_could_not_begin(site: Site) -> N
         render_compare(SYSTEMS["slurm"], replace(job, site=replace(job.site, before=())), str(site.folder))
     )
     compared = site.start(script)
-    printed, reported = compared.communicate(timeout=30)
+    printed, reported = compared.communicate(timeout=PATIENCE_S)
     assert (compared.returncode, printed, reported) == (0, "a --nodes=4\n", "")
 
 
@@ -474,7 +476,7 @@ def test_a_container_that_is_not_there_is_no_reason_to_come_back(
 ) -> None:
     copy = edited(script, tmp_path, CONTAINER="(aptainer exec a.sif)")
     job = site.start(copy, "a.yaml")
-    _, reported = job.communicate(timeout=30)
+    _, reported = job.communicate(timeout=PATIENCE_S)
     assert (job.returncode, site.launched(script)) == (2, [])
     assert "'hpcbal launcher --starting' has ended with 127" in reported
 
@@ -488,7 +490,7 @@ def test_a_cancel_between_the_check_and_the_ranks_is_kept(site: Site) -> None:
         ENDS_AT=str(int(time.time()) + 300),
         WHILE_CHECKING="touch out/batch.cancel; kill -USR2 $(ps -o ppid= -p $PPID)",
     )
-    _, reported = job.communicate(timeout=30)
+    _, reported = job.communicate(timeout=PATIENCE_S)
     assert job.returncode == 75, reported
     assert "signalled" in site.calls.read_text()
     assert "ignoring this signal" not in reported
@@ -507,7 +509,7 @@ def test_a_job_that_continues_is_noted_whatever_else_the_site_prints(
     site.add("qsub", 'echo "Note: 5 hours left"; echo 43.server')
     site.add("flux", r'printf "undecided\nprogress\n75\n" >>"$HPCBAL_END_FILE"; exit 75')
     job = site.start(script)
-    printed, reported = job.communicate(timeout=60)
+    printed, reported = job.communicate(timeout=PATIENCE_S)
     log = (site.folder / "hpcbal-42.log").read_text() if system == "pbs" else printed + reported
     assert job.returncode == 75, log
     assert "could not be started again" not in log
@@ -525,14 +527,14 @@ def test_a_job_that_continues_is_noted_whatever_else_the_site_prints(
 def test_a_task_of_an_array_has_its_own_arguments_and_is_requeued_alone(site: Site, script: str) -> None:
     task = {"SLURM_ARRAY_JOB_ID": "42", "SLURM_ARRAY_TASK_ID": "3", "LAUNCHER_STATUS": "75"}
     job = site.start(script, "a.yaml", "--set", "name=j%j", "--output", "runs/%A/%a", **task)
-    job.communicate(timeout=30)
+    job.communicate(timeout=PATIENCE_S)
     assert site.called("srun")[0].endswith("hpcbal run a.yaml --set name=j42 --output runs/42/3")
     assert site.requeues == ["requeue 42_3"]
 
 
 @pytest.mark.parametrize("script", ["lsf/one_node.lsf", "lsf/several_nodes.lsf"])
 def test_an_lsf_job_knows_its_numbers(site: Site, script: str) -> None:
-    site.start(script, "a.yaml", "--output", "runs/%J/%I", LSB_JOBINDEX="3").communicate(timeout=30)
+    site.start(script, "a.yaml", "--output", "runs/%J/%I", LSB_JOBINDEX="3").communicate(timeout=PATIENCE_S)
     assert site.launched(script)[0].endswith("hpcbal run a.yaml --output runs/42/3")
 
 
@@ -544,7 +546,7 @@ def test_the_job_stays_in_the_directory_that_was_chosen_for_it(site: Site, scrip
     site.add(LAUNCHER_OF_SCRIPT[script], f"pwd >>$CALLS; {ENDS}")
     variables = {"SLURM_SUBMIT_DIR": str(site.folder), "LS_SUBCWD": str(site.folder)}
     job = site.start(script, "a.yaml", folder=chosen, **variables)
-    _, reported = job.communicate(timeout=30)
+    _, reported = job.communicate(timeout=PATIENCE_S)
     assert job.returncode == 0, reported
     assert f"\n{chosen}\n" in site.calls.read_text()
 
@@ -553,7 +555,7 @@ def test_the_job_stays_in_the_directory_that_was_chosen_for_it(site: Site, scrip
 def test_a_requeue_that_fails_keeps_the_exit_code(site: Site, script: str) -> None:
     site.add("scontrol", "[[ $1 == show ]]")
     job = site.start(script, "a.yaml", LAUNCHER_STATUS="75")
-    _, reported = job.communicate(timeout=30)
+    _, reported = job.communicate(timeout=PATIENCE_S)
     assert job.returncode == 75
     assert "the job could not be started again and ends here; submit it again to continue" in reported
 
@@ -566,7 +568,7 @@ def test_a_signal_before_the_ranks_catch_it_is_kept(site: Site, script: str) -> 
     wait_for_file(site.folder / "early")
     job.send_signal(signal.SIGUSR2)
     (site.folder / "go").touch()
-    job.communicate(timeout=30)
+    job.communicate(timeout=PATIENCE_S)
     assert job.returncode == 75
     assert "signalled" in site.calls.read_text()
 
@@ -576,7 +578,7 @@ def test_passes_the_signal_on_and_waits_for_the_checkpoints(site: Site, script: 
     job = site.start(script, "a.yaml")
     wait_for_file(site.folder / "started")
     job.send_signal(signal.SIGUSR2)
-    job.communicate(timeout=30)
+    job.communicate(timeout=PATIENCE_S)
     assert job.returncode == 75
     assert "signalled" in site.calls.read_text()
     assert len(site.requeues) == (not script.startswith("lsf"))
@@ -585,7 +587,7 @@ def test_passes_the_signal_on_and_waits_for_the_checkpoints(site: Site, script: 
 @SLURM_SCRIPTS
 def test_a_job_is_not_requeued_for_ever(site: Site, script: str) -> None:
     job = site.start(script, "a.yaml", LAUNCHER_STATUS="75", SLURM_RESTART_COUNT="50")
-    _, reported = job.communicate(timeout=30)
+    _, reported = job.communicate(timeout=PATIENCE_S)
     assert job.returncode == 75
     assert "the job was started again 50 times, 50 are allowed, and ends here" in reported
     assert site.requeues == []
@@ -605,7 +607,7 @@ def test_scripts_are_what_hpcbal_submit_writes() -> None:
 
 @pytest.mark.parametrize("name", ["one_node", "several_nodes"])
 def test_flux_run_gets_whole_nodes(site: Site, name: str) -> None:
-    site.start(f"flux/{name}.flux", "a.yaml", "--set", "name=j%j").communicate(timeout=30)
+    site.start(f"flux/{name}.flux", "a.yaml", "--set", "name=j%j").communicate(timeout=PATIENCE_S)
     (line,) = site.launched(f"flux/{name}.flux")
     assert line.startswith(f"run --nodes={1 if name == 'one_node' else 4} --tasks-per-node=6 --exclusive ")
     assert line.endswith(" hpcbal run a.yaml --set name=jf42")
@@ -622,7 +624,7 @@ def test_a_job_whose_system_does_not_signal_stops_in_time(site: Site, script: st
     copy.write_text(text)
     ends_at = str(int(time.time()) + 4 * 3600)
     job = site.start(copy, "a.yaml", HPCBAL_ARGUMENTS="a.yaml", ENDS_AT=ends_at)
-    _, reported = job.communicate(timeout=60)
+    _, reported = job.communicate(timeout=PATIENCE_S)
     assert (job.returncode, "ignoring this signal" in reported) == (75, False)
     assert "signalled" in site.calls.read_text()
     (line,) = site.requeues
@@ -640,7 +642,7 @@ def test_a_pbs_job_that_is_submitted_again_knows_whose_work_it_continues(site: S
         job = site.start(
             copy, "a.yaml", "--output", "runs/%a", HPCBAL_ARGUMENTS="a.yaml --output runs/%a", **environ
         )
-        _, reported = job.communicate(timeout=30)
+        _, reported = job.communicate(timeout=PATIENCE_S)
         assert job.returncode == 75
         environ = {"HPCBAL_CHAIN": "42[3]", "HPCBAL_TASK": "3", "PBS_JOBID": next_id}
     assert "the job was started again 2 times, 2 are allowed, and ends here" in reported
@@ -651,7 +653,7 @@ def test_a_pbs_job_that_is_submitted_again_knows_whose_work_it_continues(site: S
 
 
 def test_jsrun_gets_one_resource_set_per_node(site: Site) -> None:
-    site.start("lsf/several_nodes.lsf", "a.yaml").communicate(timeout=30)
+    site.start("lsf/several_nodes.lsf", "a.yaml").communicate(timeout=PATIENCE_S)
     (line,) = site.called("jsrun")
     assert line.startswith("--nrs 4 --rs_per_host 1 --tasks_per_rs 8 ")
 
@@ -659,7 +661,7 @@ def test_jsrun_gets_one_resource_set_per_node(site: Site) -> None:
 @pytest.mark.parametrize("verb", ["profile", "evaluate"])
 def test_scripts_know_other_verbs(site: Site, script: str, verb: str) -> None:
     job = site.start(script, verb, "a.yaml")
-    _, reported = job.communicate(timeout=30)
+    _, reported = job.communicate(timeout=PATIENCE_S)
     assert job.returncode == 0, reported
     (line,) = site.launched(script)
     assert line.endswith(f"hpcbal {verb} a.yaml")
@@ -670,15 +672,15 @@ def test_the_environment_is_found_from_other_folders(site: Site, script: str, tm
     elsewhere = tmp_path / "work" / "of" / "mine"
     elsewhere.mkdir(parents=True)
     lost = site.start(script, "a.yaml", folder=elsewhere)
-    _, reported = lost.communicate(timeout=30)
+    _, reported = lost.communicate(timeout=PATIENCE_S)
     assert (lost.returncode, site.launched(script)) == (2, [])
     assert "set HPCBAL_VENV" in reported
     named = site.start(script, "a.yaml", folder=elsewhere, HPCBAL_VENV=str(tmp_path / "environment"))
-    _, reported = named.communicate(timeout=30)
+    _, reported = named.communicate(timeout=PATIENCE_S)
     assert named.returncode == 0, reported
     (tmp_path / "environment").rename(tmp_path / "work" / ".venv")
     above = site.start(script, "a.yaml", folder=elsewhere)
-    _, reported = above.communicate(timeout=30)
+    _, reported = above.communicate(timeout=PATIENCE_S)
     assert above.returncode == 0, reported
 
 
@@ -691,7 +693,7 @@ def test_slurm_knows_the_clone_that_the_script_came_from(site: Site, name: str, 
         "scontrol", f"[[ $1 == show ]] && echo '   Command={clone}/slurm/one_node.sbatch a.yaml --set b=1'"
     )
     job = site.start("slurm/one_node.sbatch", "a.yaml", "--set", "b=1")
-    _, reported = job.communicate(timeout=30)
+    _, reported = job.communicate(timeout=PATIENCE_S)
     assert job.returncode == 0, reported
 
 
@@ -707,14 +709,16 @@ def test_plan_prints_the_line_that_the_job_uses(site: Site, name: str, tmp_path:
     )
     rates = {"a": {"dnn": "a", "slots_per_node": 4, "samples_per_s": {"1": 100.0}}}
     (tmp_path / "profile.json").write_text(json.dumps({"format": 1, "entries": rates}))
-    site.start(f"slurm/{name}.sbatch", "a.yaml", SLURM_JOB_NUM_NODES=str(num_nodes)).communicate(timeout=30)
+    site.start(f"slurm/{name}.sbatch", "a.yaml", SLURM_JOB_NUM_NODES=str(num_nodes)).communicate(
+        timeout=PATIENCE_S
+    )
     arguments = ["--nodes", str(num_nodes), "--cpus-per-task", "8", "--samples", "80", "--json"]
     planned = subprocess.run(
         [tmp_path / ".venv" / "bin" / "hpcbal", "plan", "a.yaml", *arguments],
         cwd=tmp_path,
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=PATIENCE_S,
     )
     assert planned.returncode == 0, planned.stderr
     assert [f"srun {line}" for line in site.called("srun")] == json.loads(planned.stdout)["launch"][1:]
@@ -730,7 +734,7 @@ def test_a_container_needs_no_environment_and_starts_the_ranks(
     launcher = LAUNCHER_OF_SCRIPT[script]
     site.add(launcher, ENDS)
     job = site.start(edited(script, tmp_path, CONTAINER="(apptainer exec --nv a.sif)"), "a.yaml")
-    _, reported = job.communicate(timeout=30)
+    _, reported = job.communicate(timeout=PATIENCE_S)
     assert job.returncode == 0, reported
     (line,) = site.launched(script)
     assert line.endswith("apptainer exec --nv a.sif hpcbal run a.yaml")
@@ -741,7 +745,7 @@ def test_modules_may_use_variables_that_are_not_set(site: Site, script: str, tmp
     copy = edited(script, tmp_path, MODULES="(openmpi/5 cuda/12)")
     copy.write_text(copy.read_text().replace("\nset -eo", f"\n{module}\nset -eo"))
     job = site.start(copy, "a.yaml")
-    _, reported = job.communicate(timeout=30)
+    _, reported = job.communicate(timeout=PATIENCE_S)
     assert job.returncode == 0, reported
     assert site.called("module") == ["load openmpi/5 cuda/12"]
 
@@ -750,7 +754,7 @@ def test_modules_may_use_variables_that_are_not_set(site: Site, script: str, tmp
 def test_mpirun_and_more_options_can_be_chosen(site: Site, script: str, tmp_path: Path) -> None:
     make_venv(tmp_path / ".venv", REAL_HPCBAL)
     copy = edited(script, tmp_path, LAUNCHER="mpirun", OPTIONS="(--mca pml ucx)")
-    site.start(copy, "a.yaml").communicate(timeout=30)
+    site.start(copy, "a.yaml").communicate(timeout=PATIENCE_S)
     (line,) = site.called("mpirun")
     assert line == "-n 24 --map-by ppr:6:node --bind-to none --mca pml ucx hpcbal run a.yaml"
 
@@ -778,7 +782,7 @@ def test_a_job_that_no_signal_reaches_stops_when_it_is_cancelled(site: Site, nam
     process = site.start(job.script)
     wait_for_file(site.folder / "started")
     (output / "batch.cancel").touch()
-    _, reported = process.communicate(timeout=60)
+    _, reported = process.communicate(timeout=PATIENCE_S)
     reported += (site.folder / "job.log").read_text() if name == "pbs" else ""
     assert (process.returncode, site.requeues) == (75, []), reported
     assert "signalled" in site.calls.read_text()

@@ -399,7 +399,8 @@ def moved_blocks(job) -> int:
     ],
 )
 def test_what_fails_is_one_sentence_and_the_exit_code(job, trouble, code, text):
-    job.write_job(args={"trouble": trouble}, stall_timeout_s=3.0, **PAIR)
+    silence = {"stall_timeout_s": 3.0} if code == 70 else {}  # a busy machine may keep a rank silent so long
+    job.write_job(args={"trouble": trouble}, **silence, **PAIR)
     done = job.run("run", "job.yaml")
     assert done.code == code, done
     assert text in done.err, done

@@ -42,10 +42,10 @@ def test_every_rank_has_a_track_with_what_it_did(finished: Any) -> None:
 def test_passes_take_what_the_ledger_says(finished: Any) -> None:
     lab = finished.lab
     slices = [event for event in events_of(lab.out / "timeline.json.gz") if event.get("cat") == "pass"]
-    seconds = {event["name"]: event["dur"] / 1e6 for event in slices}
     for epoch in lab.events("epoch-done"):
-        shown_s = seconds[f"{epoch.dnn_id} pass {epoch.pass_index}"]
-        assert shown_s == pytest.approx(epoch.seconds, rel=0.2, abs=0.05)
+        name = f"{epoch.dnn_id} pass {epoch.pass_index}"
+        of_ranks = [event["dur"] / 1e6 for event in slices if event["name"] == name]
+        assert pytest.approx(epoch.seconds, abs=1e-5) in of_ranks  # the master's
 
 
 def test_a_killed_run_leaves_a_report_and_a_whole_timeline_that_the_next_start_continues(lab: Any) -> None:

@@ -56,13 +56,24 @@ def _framework(own: object, of_all: object, model: str) -> Framework:
     for given in (own, of_all):
         if given == "tensorflow" or given == "torch":
             return given
+    own_source = _named_by_function(model)
+    module = _module_of(model)
+    if own_source is None and module is not None:
+        found = _imported_by(module, {})
+        return found.pop() if len(found) == 1 else "tensorflow"
+    return own_source or "tensorflow"
+
+
+def _module_of(model: str) -> ast.AST | None:
+    return next(reversed(sources_of(model)), None)
+
+
+def _named_by_function(model: str) -> Framework | None:
+    """The only framework that the package or the function of a model imports or names."""
     package = model.partition(":")[0].partition(".")[0]
-    *functions, module = sources_of(model) or (None,)
-    known = _known_names(module)
-    guesses = [_frameworks([package]), *(_imported_by(each, known) for each in functions)]
-    if module is not None:
-        guesses.append(_imported_by(module, {}))
-    return next((found.pop() for found in guesses if len(found) == 1), "tensorflow")
+    known = _known_names(_module_of(model))
+    guesses = [_frameworks([package]), *(_imported_by(each, known) for each in sources_of(model)[:-1])]
+    return next((found.pop() for found in guesses if len(found) == 1), None)
 
 
 def framework_problems(root: YamlNode) -> list[str]:
@@ -121,17 +132,18 @@ def _optimizer_problems(optimizer: YamlNode | None) -> list[str]:
 
 
 def framework_warnings(config: EnsembleConfig, root: YamlNode) -> list[str]:
-    """A line in the form of problems for each framework that DNNs need and that is not installed here.
+    """Lines in the form of problems: frameworks that seem wrong, or are needed and not installed here.
 
-    Only a warning: the file may be checked on another machine than that of the run.
+    Only warnings: a function may return what its source does not name, and the file may be checked on another
+    machine than that of the run.
 
     Args:
         config: the validated configuration.
         root: the written-out configuration that was validated.
     """
-    missing = [framework for framework in TITLES if find_spec(framework) is None]
-    if config.backend.is_emulated or not missing:
+    if config.backend.is_emulated:
         return []
+    missing = [framework for framework in TITLES if find_spec(framework) is None]
     first: dict[Framework, int] = {}
     of_model: dict[tuple[str, Framework | None], Framework] = {}
     for index, dnn in enumerate(config.dnns):
@@ -139,7 +151,7 @@ def framework_warnings(config: EnsembleConfig, root: YamlNode) -> list[str]:
         if key not in of_model:
             of_model[key] = framework_of(dnn, config.backend)
             first.setdefault(of_model[key], index)
-    lines = []
+    lines = _contradictions(config, root)
     for framework in missing:
         if framework in first:
             node, _ = root.deepest(("dnns", first[framework], "model"))
@@ -149,6 +161,26 @@ def framework_warnings(config: EnsembleConfig, root: YamlNode) -> list[str]:
                     f"install 'hpcbal[{framework}]'"
                 )
             )
+    return lines
+
+
+def _contradictions(config: EnsembleConfig, root: YamlNode) -> list[str]:
+    """A line for each model whose given framework is not the one that its function names."""
+    lines, seen = list[str](), set[tuple[str, Framework | None]]()
+    for index, dnn in enumerate(config.dnns):
+        if (dnn.model, dnn.framework) in seen:
+            continue
+        seen.add((dnn.model, dnn.framework))
+        is_own = dnn.framework is not None
+        node, _ = root.deepest(("dnns", index, "framework") if is_own else ("backend", "name"))
+        given, named = framework_of(dnn, config.backend), _named_by_function(dnn.model)
+        if named is not None and named != given:
+            key = "framework" if is_own else "the DNN's framework"
+            text = (
+                f"got {given}, but {dnn.model} names {TITLES[named]} alone; if its model is of "
+                f"{TITLES[named]}, set {key}: {named}, or the run is refused"
+            )
+            lines.append(node.problem(text))
     return lines
 
 

@@ -88,9 +88,26 @@ class KindFile(Generic[C]):
         return {**_DIALECT, **self.schema(), "title": self.title}
 
 
-def apply_all(overrides: Sequence[Override], root: YamlNode) -> list[str]:
-    """Apply the overrides in place, in order; return the problems."""
-    return [problem for o in overrides if (problem := apply_override(root, o)) is not None]
+def apply_all(overrides: Sequence[Override], root: YamlNode, listed: Listed | None = None) -> list[str]:
+    """Apply the overrides in place, in order; return the problems.
+
+    Args:
+        overrides: what to set.
+        root: the values, which are changed.
+        listed: of whose items a key without an item was perhaps meant for all.
+    """
+    problems = []
+    for each in overrides:
+        problem = apply_override(root, each)
+        if problem is not None:
+            problems.append(problem + ("" if listed is None else _meant_for_all(each.path, listed)))
+    return problems
+
+
+def _meant_for_all(path: str, listed: Listed) -> str:
+    rest = path.removeprefix(f"{listed.key}.")
+    is_of_items = rest.partition(".")[0] in listed.default_keys
+    return f" (did you mean 'defaults.{rest}'?)" if is_of_items else ""
 
 
 def _marks_of(section: type[BaseModel], leave_out: str = "") -> dict[str, tuple[str, ...]]:

@@ -39,7 +39,7 @@ def draft_of_list(
     expansion = expand(root, listed, _seed_of(root))
     problems += expansion.problems
     full = _written_out(root, expansion, listed, config)
-    problems += apply_all([o for o in overrides if o.path.startswith(prefix)], full)
+    problems += apply_all([o for o in overrides if o.path.startswith(prefix)], full, listed)
     unknown_keys = frozenset({listed.key} if expansion.problems or expansion.searches else ())
     parts = _parts(root.get("defaults"), expansion, listed, config, defaults)
     return Draft(full, tuple(problems), parts, unknown_keys, tuple(expansion.idle))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, get_args
@@ -56,6 +57,8 @@ if TYPE_CHECKING:
 
 
 ACCURACY = "accuracy"
+_OF_VALIDATION = re.compile(r"val(idation)?[-_ ./]", re.IGNORECASE)
+"""How people begin the names of metrics of validation samples."""
 NO_OUTPUTS = "none, because loss is not a mapping {output: loss}"
 
 CALLBACKS_ALLOWED = f"a list of {IMPORT_ALLOWED}, or of {{name: path, args: {{...}}}}"
@@ -475,8 +478,10 @@ class DnnConfig(Section):
         names = [LOSS, *keys, *self.loss_keys]
         if name not in names:
             allowed = ", ".join([*names, *(VALIDATION + each for each in names)])
-            near = nearest(name, names, cutoff=0.75)  # mae is not mse
-            hint = "" if near is None else f" (did you mean '{stop.watched.replace(name, near)}'?)"
+            start = _OF_VALIDATION.match(stop.watched)
+            near = nearest(stop.watched[start.end() if start else 0 :], names, cutoff=0.75)  # mae is not mse
+            prefix = VALIDATION if start else ""
+            hint = "" if near is None else f" (did you mean '{prefix}{near}'?)"
             raise wrong("stop.monitor", f"got {stop.watched!r}{hint}, allowed: {allowed}")
         if name == LOSS and self.loss is None and stop.target is not None and stop.target < 0.0:
             raise wrong(

@@ -83,6 +83,9 @@ _WORDS_BY_KEY: Mapping[str, str] = {
 
 _OTHER_VALUES = {
     "rescale": "normalize",
+    "rescaling": "normalize",
+    "normalization": "normalize",
+    "resizing": "resize",
     "scale": "normalize",
     "acc": "accuracy",
     "f1": "f1_score",

@@ -157,6 +157,17 @@ def _listing(root: Path, class_names: Sequence[str], endings: tuple[str, ...]) -
     found = [_contents(root / name, endings) for name in class_names]
     files = [names for names, _ in found]
     empty = [name for name, names in zip(class_names, files, strict=True) if not names]
+    outer = [
+        name
+        for name, (_, rest) in zip(class_names, found, strict=True)
+        if any(each.endswith("/") for each in rest)
+    ]
+    if len(empty) == len(class_names) and len(outer) == 1:  # as in many archives
+        inside = root / outer[0]
+        raise DataError(
+            f"image_folder: {root} holds no class with images, and {inside} holds folders; if these are the "
+            f"classes, or train and val, set data.args.path to {inside}"
+        )
     if empty:
         shown = ", ".join(empty[:5]) + (f" and {len(empty) - 5} more" if len(empty) > 5 else "")
         raise DataError(

@@ -245,7 +245,7 @@ class PassRunner:
         Raises:
             GroupFailed: on all ranks of the group, if any of them failed.
         """
-        began, waited = time.monotonic(), self._feeder.wait_s
+        waited = self._feeder.wait_s
         offset, num_steps, too_many_bad, is_confirmed = start.offset, 0, False, True
         num_planned = 0
         num_samples, num_trained, train_s, own = 0, 0, 0.0, RankTimes()
@@ -279,14 +279,14 @@ class PassRunner:
                 waited_before = self._feeder.wait_s
                 if outcome.suspend:
                     break
-        trace.end()
         if not is_confirmed:
             confirm_updates(self._replica, self._collective)
+        seconds = trace.end()
         return PassResult(
             Position(start.pass_index, offset),
             complete=offset >= self._num_positions,
             too_many_bad=too_many_bad,
-            seconds=time.monotonic() - began,
+            seconds=seconds,
             wait_s=self._feeder.wait_s - waited,
             num_steps=num_steps,
             num_samples=num_samples,

@@ -156,11 +156,13 @@ class StepTrace:
             add(COMPUTE, began_s, now_s)
         self._last_s = now_s
 
-    def end(self) -> None:
-        """Record the end of the pass, complete or not."""
+    def end(self) -> float:
+        """Record the end of the pass, complete or not; return its seconds."""
         facts = {"steps": self._num_steps, "wait_for_data_s": self._wait_s, "all_reduce_s": self._reduce_s}
         name = f"{self._dnn} pass {self._pass_index}"
-        self._recorder.add("pass", self._began_s, time.monotonic(), name, facts)
+        ended_s = time.monotonic()
+        self._recorder.add("pass", self._began_s, ended_s, name, facts)
+        return ended_s - self._began_s
 
 
 class BusyTrace:

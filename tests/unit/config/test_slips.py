@@ -53,6 +53,21 @@ IMPORT = "allowed: an import path package.module:callable"
             "2: defaults.stop.monitor: got 'val_acc' (did you mean 'val_accuracy'?), allowed: loss, ",
         ),
         (
+            "max_epochs: 1",
+            "max_epochs: 1, monitor: Val_Accuracy",
+            "2: defaults.stop.monitor: got 'Val_Accuracy' (did you mean 'val_accuracy'?), allowed: loss, ",
+        ),
+        (
+            "max_epochs: 1",
+            "max_epochs: 1, monitor: validation_loss",
+            "2: defaults.stop.monitor: got 'validation_loss' (did you mean 'val_loss'?), allowed: loss, ",
+        ),
+        (
+            "dnns:",
+            "preprocessing: [{Rescaling: {scale: 0.1}}]\ndnns:",
+            "3: preprocessing.0.Rescaling: unknown key (did you mean 'normalize'?), allowed: decode, ",
+        ),
+        (
             "learning_rate: 0.1",
             "learning_rate: 0.1, schedule: cosin",
             "2: defaults.optimizer.schedule.name: got 'cosin' (did you mean 'cosine'?), allowed: null, ",

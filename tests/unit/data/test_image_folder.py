@@ -100,6 +100,16 @@ def test_parts_of_the_data_are_no_classes(tmp_path: Path, train: str, held_out: 
     assert f"{{args: {{path: {tmp_path / held_out}}}}}" in str(caught.value)
 
 
+def test_classes_that_lie_one_folder_deeper_are_found(tmp_path: Path) -> None:
+    for folder in ("pets/cat", "pets/dog", "__MACOSX"):
+        (tmp_path / folder).mkdir(parents=True)
+    with pytest.raises(
+        DataError, match=r"if these are the classes, or train and val, set data\.args\.path"
+    ) as caught:
+        image_folder(str(tmp_path))
+    assert str(caught.value).endswith(f" to {tmp_path / 'pets'}")
+
+
 def test_a_class_without_images_is_named(image_tree: Path) -> None:
     (image_tree / "bird").mkdir()
     (image_tree / "bird" / "a.bmp").write_bytes(b"")

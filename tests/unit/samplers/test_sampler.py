@@ -324,3 +324,12 @@ def test_sharing_out_once_more_is_refused(wrap: Any) -> None:
     dispatcher = type("DataLoaderDispatcher", (Skip,), {})
     with pytest.raises(SamplerError, match=r"reads all batches on one rank \(dispatch_batches\)"):
         list(dispatcher(make()))
+
+
+def test_without_pytorch_a_sampler_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "torch", None)
+    monkeypatch.delitem(sys.modules, "hpcbal.samplers.torch_side", raising=False)
+    with pytest.raises(
+        SamplerError, match=r"need PyTorch, .*; install it with pip install 'hpcbal\[torch\]'"
+    ):
+        list(make())

@@ -85,14 +85,55 @@ def test_the_file_wins() -> None:
     assert framework_of(dnn("silent:make"), BackendConfig(name="torch")) == "torch"
 
 
+DEFAULTS = {
+    "optimizer": {"name": "sgd", "learning_rate": 0.1},
+    "batch_size": 4,
+    "stop": {"max_epochs": 1},
+}
+
+
+@pytest.mark.parametrize(
+    ("module", "given", "of_all", "line"),
+    [
+        (
+            "in_module",
+            "tensorflow",
+            "auto",
+            "config: dnns.0.framework: got tensorflow, but in_module:make names PyTorch alone; if its "
+            "model is of PyTorch, set framework: torch, or the run is refused",
+        ),
+        (
+            "of_keras",
+            None,
+            "torch",
+            "config: backend.name: got torch, but of_keras:make names TensorFlow alone; if its model is "
+            "of TensorFlow, set the DNN's framework: tensorflow, or the run is refused",
+        ),
+        ("in_module", "torch", "auto", None),
+        ("in_module", "torch", "tensorflow", None),
+        ("by_both", "torch", "auto", None),
+        ("silent", "torch", "auto", None),
+        ("beside", "tensorflow", "auto", None),
+    ],
+)
+def test_a_framework_that_the_source_contradicts_is_told_before_a_run(
+    module: str, given: str | None, of_all: str, line: str | None
+) -> None:
+    """Only warned of: the function may get its model from elsewhere."""
+    values = {
+        "defaults": DEFAULTS,
+        "dnns": [{"name": "a", "model": f"{module}:make", "framework": given}],
+        "backend": {"name": of_all},
+    }
+    lines = list[str]()
+    load_config(GivenConfig(values), warn=lines.append, beforehand=True)
+    assert [each for each in lines if "framework" in each] == ([] if line is None else [line])
+
+
 def test_a_framework_that_is_missing_here_is_told_before_a_run(monkeypatch: pytest.MonkeyPatch) -> None:
     """Only warned of: the file may be checked on another machine."""
     values = {
-        "defaults": {
-            "optimizer": {"name": "sgd", "learning_rate": 0.1},
-            "batch_size": 4,
-            "stop": {"max_epochs": 1},
-        },
+        "defaults": DEFAULTS,
         "dnns": [
             {"name": name, "model": f"{model}:make"}
             for name, model in (("a", "in_module"), ("b", "of_keras"), ("c", "of_keras"))

@@ -98,6 +98,11 @@ def test_list_items_and_keys_with_dots_are_reached(path: Path) -> None:
             "--set dnns.c.batch_size=1: dnns has no 'c', allowed: a name or an index from 0 to 3",
         ),
         (
+            "dnns.optimizer.learning_rate=1",
+            "--set dnns.optimizer.learning_rate=1: dnns has no 'optimizer', allowed: a name or an index from"
+            " 0 to 3 (did you mean 'defaults.optimizer.learning_rate'?)",
+        ),
+        (
             "dnns.r11.batch_size=1",
             "--set dnns.r11.batch_size=1: dnns has no 'r11', allowed: a name or an index from 0 to"
             " 3 (did you mean 'r1'?)",

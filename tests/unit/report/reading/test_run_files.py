@@ -61,9 +61,29 @@ def test_the_best_epoch_the_last_value_and_the_settings_of_each_dnn(history: Any
     assert (b.best, b.best_epoch, b.final, b.settings) == (None, None, None, {"seed": "b"})
     table = render_page(data).partition('<table id="jobs">')[2]
     assert "<th>seed</th>" in table
-    assert '0.7500</td><td>a</td><td class="number minor">2</td><td class="number minor">0.6250</td>' in table
+    assert (
+        '0.7500</td><td data-key="seed">a</td><td class="number minor">2</td>'
+        '<td class="number minor">0.6250</td>' in table
+    )
     (tmp_path / "results.csv").write_text("a,b\n1,2\n")
     assert history.read().setting_keys == ()
+
+
+@pytest.mark.parametrize("num_settings", [2, 3])
+def test_rows_of_many_settings_can_be_blocks_on_narrow_screens(
+    history: Any, tmp_path: Path, num_settings: int
+) -> None:
+    history.start(0).round(0, 0, {"a": (0,), "b": (1,)})
+    settings = {f"args.x{i}": i for i in range(num_settings)}
+    rows = [
+        ResultRow(name, "running", 0, None, 0.0, 0.0, settings={k: f"{name}{v}" for k, v in settings.items()})
+        for name in "ab"
+    ]
+    write_results(tmp_path / "results.csv", rows)
+    page = render_page(history.read())
+    assert ('<table id="jobs" class="many">' in page) == (num_settings > 2)
+    for key, value in settings.items():  # a block has no line of titles
+        assert f'<td data-key="{key}">a{value}</td>' in page
 
 
 @pytest.mark.parametrize("kind", ["validation", "training"])

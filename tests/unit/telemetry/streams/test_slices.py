@@ -97,7 +97,7 @@ def test_the_first_steps_are_shown_and_all_are_counted(clock: list[float]) -> No
         clock[0] = 10.0 * step + 9.0
         trace.step(0.5, 10.0 * step + 1.0, 10.0 * step + 5.0, 10.0 * step + 8.0)
     clock[0] = 50.0
-    trace.end()
+    assert trace.end() == 50.0
     noted = recorder.take()
     assert [(s.kind, *seconds_of(s)) for s in noted[:8]] == [
         (WAIT, 0.0, 0.5),
