@@ -3,10 +3,10 @@
 Models and datasets print what they like, and Open MPI ends some of its messages with a NUL, so that a log
 counts as binary: grep and many viewers do not show it.
 
-Code of users, libraries and MPI may print without an end, and mpirun keeps in memory what it cannot forward at
-once, without a bound. So ranks write into a pipe of `hpcbal run`, which has a name in the launch directory, and
-it passes on a part of that. What hpcbal says takes another way: a file for each stream in that directory. Ranks
-that another launcher has started write to their standard streams.
+Code of users, libraries and MPI may print without an end, and mpirun keeps in memory what it cannot forward
+at once, without a bound. So ranks write into a pipe of `hpcbal run`, which has a name in the launch
+directory, and it passes on a part of that. What hpcbal says takes another way: a file for each stream in that
+directory. Ranks that another launcher has started write to their standard streams.
 """
 
 from __future__ import annotations
@@ -227,8 +227,9 @@ class CleanOutput:
     which it would abort the ranks instead of letting them stop cleanly. The pipe is large, because nobody
     reads it then.
 
-    Nobody who prints should wait. So one thread always reads, and what the other one cannot write is dropped with a count, as is what exceeds an `Allowance`. What hpcbal itself prints in
-    ranks comes by a file of its own (`own_lines`), and all of it is forwarded.
+    Nobody who prints should wait long. So one thread always reads, and what the other one cannot write is
+    dropped with a count, as is what exceeds an `Allowance`. What hpcbal itself prints in ranks comes by a
+    file of its own (`take_own_way`), and all of it is forwarded.
 
     Args:
         target: descriptor to forward to, such as 1 or 2.
@@ -237,6 +238,7 @@ class CleanOutput:
     Attributes:
         reading_end, writing_end: descriptors of the pipe, for mpirun.
         has_begun: whether anything was forwarded.
+        is_over: whether no process can write to it any more.
     """
 
     def __init__(self, target: int, own: Path) -> None:
@@ -253,7 +255,7 @@ class CleanOutput:
         self._target = target
         self._waiting: deque[bytes] = deque()
         self._num_waiting = 0  # bytes that were read and not yet written
-        self._is_over = False
+        self.is_over = False
         self._changed = threading.Condition()
         self._writer: threading.Thread | None = None
 
@@ -300,7 +302,7 @@ class CleanOutput:
         os.close(self.reading_end)
         self._own.close()
         with self._changed:
-            self._is_over = True
+            self.is_over = True
             self._changed.notify()
 
     def _keep(self, text: bytes, *, is_own: bool = False) -> None:
@@ -319,7 +321,7 @@ class CleanOutput:
         is_read = True  # whether anybody still reads what is forwarded; if not, it is lost
         while True:
             with self._changed:
-                self._changed.wait_for(lambda: self._waiting or self._is_over)
+                self._changed.wait_for(lambda: self._waiting or self.is_over)
                 if not self._waiting:
                     return
                 text = rest = self._waiting.popleft()
@@ -374,3 +376,8 @@ class Outputs:
     def has_begun(self) -> bool:
         """Whether anything was forwarded."""
         return any(stream.has_begun for stream in self.streams)
+
+    @property
+    def are_held(self) -> bool:
+        """Whether a process can still write to one of them."""
+        return not all(stream.is_over for stream in self.streams)

@@ -121,7 +121,7 @@ LOOK_INTERVAL_S = 0.5
 
 
 class Leftovers:
-    """Finds out that only leftovers keep mpirun running.
+    """Finds out that only leftovers keep mpirun running, and ends leftovers.
 
     Args:
         mpirun: its process id; the ranks are its children.
@@ -159,8 +159,10 @@ class Leftovers:
         is_alone = self._alone_s is not None and now - self._alone_s > GRACE_S
         lingers = (self._decided_s, LINGER_S), (self._stopped_s, STOPPED_LINGER_S)
         is_late = any(since_s is not None and now - since_s > limit_s for since_s, limit_s in lingers)
-        if not is_alone and not is_late:
-            return None
+        return self.kill() if is_alone or is_late else None
+
+    def kill(self) -> str | None:
+        """Kill all processes of the start but mpirun; returns a sentence about them, or None without any."""
         left = kill_started(self._directory, {self._mpirun})
         if not left:
             return None

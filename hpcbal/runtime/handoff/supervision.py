@@ -164,6 +164,9 @@ def supervise(
             report(sentence)
     if outputs is not None and not is_killed(returncode):  # ranks that outlive it may hold its stderr
         outputs.drain(DRAIN_S)
+        if outputs.are_held and (sentence := leftovers.kill()) is not None:
+            report(sentence)
+            outputs.drain(DRAIN_S)
     are_gone = (
         machine.has_forced
         or not is_killed(returncode)

@@ -13,6 +13,7 @@ import pytest
 from hpcbal.errors import ExitCode
 from hpcbal.processes import shielding
 from hpcbal.runtime.handoff import leftovers, start_machine, supervision
+from hpcbal.runtime.handoff.clean_output import Outputs
 from hpcbal.runtime.handoff.launch_dir import launch_directory
 from hpcbal.runtime.handoff.start_file import LAUNCH_DIR, StartFile
 from hpcbal.runtime.handoff.supervision import Requests, supervise
@@ -46,6 +47,29 @@ def test_processes_that_outlive_the_run_are_ended(
         "killed what models or datasets had started and what outlived the run (process ids "
         in capfd.readouterr().err
     )
+
+
+def test_a_process_that_outlives_mpirun_and_may_print_is_ended(capfd: pytest.CaptureFixture[str]) -> None:
+    """Ranks print past mpirun, which does not wait for those that inherit their descriptors."""
+    takes = (
+        "import sys\nfrom pathlib import Path\nfrom hpcbal.runtime.handoff.clean_output import take_own_way\n"
+    )
+    rank = f"{takes}take_own_way(Path(sys.argv[1]))\n{FORKS}\nos.write(1, b'by the rank\\n')"
+    with launch_directory() as (directory, _), Outputs(directory) as outputs:
+        StartFile(directory).add(is_ready=True, exit_code=0)
+        process = subprocess.Popen(
+            [sys.executable, "-c", rank, str(directory)],
+            env={**os.environ, LAUNCH_DIR: str(directory)},
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            pass_fds=[stream.writing_end for stream in outputs.streams],  # which mpirun would hold
+        )
+        outputs.forward()
+        assert supervise(process, directory, Requests(), outputs) == 0
+        assert not started_with(LAUNCH_DIR, str(directory))
+    printed = capfd.readouterr()
+    assert printed.out == "by the rank\n"
+    assert "what outlived the run (process ids " in printed.err
 
 
 def test_a_rank_that_does_not_leave_after_the_run_does_not_hold_a_stop(
