@@ -194,7 +194,7 @@ def wait_for_orphans(start: StartFile, directory: Path, requests: Requests, numb
     """Ask ranks whose mpirun was killed to stop, and wait for them; returns whether all have ended.
 
     The ranks survive their mpirun and hold the run's lock. Open MPI 5 aborts each of them some time later,
-    in any MPI call, so a clean stop is not guaranteed. Their output is lost.
+    in any MPI call, so a clean stop is not guaranteed.
 
     A rank is found by its environment, because in its first second Python is still loading and holds no lock.
     The environment disappears before the process does, so processes found this way are then polled by id.
