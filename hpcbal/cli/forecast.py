@@ -77,6 +77,7 @@ def _add_model(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--links",
+        type=lambda text: text.replace("_", "-"),  # as the key of a file has it
         choices=LINKS,
         help="whether all transfers of a link share it, or it carries one message after another (default: as "
         "links of CONFIG say: in-turn if its machines emulate them, else shared)",

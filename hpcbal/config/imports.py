@@ -84,6 +84,8 @@ def hidden_modules(config_path: str | os.PathLike[str]) -> list[str]:
         file for folder in own for file in sorted([*folder.glob("*.py"), *folder.glob("*/__init__.py")])
     ):
         name = file.parent.name if file.name == "__init__.py" else file.stem
+        if not name.isidentifier():  # no import can name it
+            continue
         if name in sys.builtin_module_names:
             other: str | None = "Python itself"
         else:

@@ -13,7 +13,7 @@ from hpcbal.cluster.roles import Roles
 from hpcbal.config import EnsembleConfig, resolved_yaml
 from hpcbal.control.ensemble import Ensemble
 from hpcbal.control.states import DnnState
-from hpcbal.errors import LAST_OUTCOMES, CheckpointError
+from hpcbal.errors import LAST_OUTCOMES, HpcbalError
 from hpcbal.events.ensemble import (
     ChooseSchedule,
     EpochDone,
@@ -245,7 +245,7 @@ class Journal:
         )
         return True
 
-    def check_kept(self) -> CheckpointError | None:
+    def check_kept(self) -> HpcbalError | None:
         """Check, before the run is called done, that what it has trained is still on disk.
 
         Returns:
@@ -264,7 +264,7 @@ class Journal:
         if not lost:
             return None
         more = f" and {len(lost) - MAX_SHOWN} more" if len(lost) > MAX_SHOWN else ""
-        return CheckpointError(
+        return HpcbalError(
             f"{self._run.job(lost[0]).parent}: the weights of {', '.join(lost[:MAX_SHOWN])}{more} were "
             "removed or cut off after they were written; run the same command again to train what is missing"
         )

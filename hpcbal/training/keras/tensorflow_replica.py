@@ -16,6 +16,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from hpcbal.errors import InputError
 from hpcbal.models.sync_batch_norm import exchange_length, summing_with, synchronised_layers
 from hpcbal.training.backend import Batch, Contribution, Predictions, Replica, Sums
 from hpcbal.training.devices import MAX_DRAWS_PER_STEP
@@ -180,9 +181,16 @@ class TensorFlowReplica(Replica):
             objective = loss / total
             if self._scaling is not None:
                 objective *= self._scaling.scale
+        found = tape.gradient(objective, trainable)
+        if found and all(gradient is None for gradient in found):
+            raise InputError(
+                "no weight of the model has a gradient, allowed: a loss that depends on the outputs by "
+                "operations that have gradients; remove argmax, round, comparisons, stop_gradient or NumPy "
+                "from the loss"
+            )
         gradients = [
             tf.zeros_like(value) if gradient is None else tf.convert_to_tensor(gradient)
-            for value, gradient in zip(trainable, tape.gradient(objective, trainable), strict=True)
+            for value, gradient in zip(trainable, found, strict=True)
         ]
         states = self._objective.states(self._input.by_output(y), outputs, losses)
         return Gradients(gradients, loss, states, share, others, moved)

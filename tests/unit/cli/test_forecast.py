@@ -189,7 +189,8 @@ def test_what_was_measured_is_compared_with_what_was_recorded_not_with_what_is_a
     write_trace(tmp_path / "run" / "operations.jsonl", trace_of(splits=True))
     recorded = figures(capsys, config, "--workers", "1", "--measured", "320")
     assert recorded["step_overhead_s"] > 0.0
-    for changes in (("--bandwidth", "1GB/s"), ("--links", "shared"), ("--order", "tic")):
+    changed = [("--bandwidth", "1GB/s"), ("--links", "shared"), ("--links", "in_turn"), ("--order", "tic")]
+    for changes in changed:
         asked = figures(capsys, config, "--workers", "1", "--measured", "320", *changes)
         assert asked["step_overhead_s"] == recorded["step_overhead_s"]
 

@@ -418,7 +418,7 @@ def test_a_module_named_as_a_librarys_does_not_replace_it_and_is_named(
 ) -> None:
     monkeypatch.setattr(sys, "path", list(sys.path))
     (tmp_path / "run.yaml").write_text("dnns: []", encoding="utf-8")
-    for name in ("json.py", "h5py.py", "nets_of_mine.py", "time.py"):
+    for name in ("json.py", "h5py.py", "nets_of_mine.py", "time.py", "old.trace.py"):
         (tmp_path / name).write_text("", encoding="utf-8")
     add_import_roots(tmp_path / "run.yaml")
     warnings = hidden_modules(tmp_path / "run.yaml")

@@ -229,6 +229,15 @@ def test_a_models_own_losses_are_in_the_reported_loss(build: Make, make_batch: M
         assert ours.mean_loss == pytest.approx(theirs.mean_loss + extra, rel=1e-9)
 
 
+def test_a_loss_without_gradients_is_refused_unless_the_model_has_its_own(
+    build: Make, make_batch: Make
+) -> None:
+    batch = batch_of(make_batch, NUMBER, 8, 1)
+    with pytest.raises(InputError, match=r"no weight of the model has a gradient, .* remove argmax"):
+        build(NUMBER, 1, "own_objectives:rounded").compute(batch, 8)
+    build(NUMBER, 1, "own_objectives:rounded", model="own_models:penalised").compute(batch, 8)
+
+
 def test_label_smoothing_is_that_of_keras(build: Make, make_batch: Make) -> None:
     replica = build(label_smoothing=0.2)
     batch = batch_of(make_batch, CLASSES, 8, 5)

@@ -19,6 +19,7 @@ def test_strange_labels_and_large_batches_are_reported_first(
 ) -> None:
     toys = importlib.import_module("in_process_toys")
     monkeypatch.setattr(toys.Points, "labels", np.arange(60) % 2, raising=False)
+    monkeypatch.setattr(toys.Points, "read", lambda self, i: (self._points[i], i % 2))
     in_process.configure(lambda config: config["defaults"].update(batch_size=100))
     assert in_process.run() == 0
     lines = [line.partition("] ")[2] for line in capsys.readouterr().out.splitlines()]
