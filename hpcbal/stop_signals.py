@@ -30,7 +30,7 @@ def outlast_stop_signals() -> None:
 
 
 def ignore_stop_signals() -> None:
-    """Ignore the signals for good, in all threads: the exit code is decided, and Python takes handlers away."""
+    """Ignore the signals for good, in all threads: Python gives handlers back before it ends."""
     for number in STOP_SIGNALS:
         _signal.signal(number, _signal.SIG_IGN)
 
