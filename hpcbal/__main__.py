@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import atexit
 import io
 import os
 import sys
 
 from hpcbal.garbage import collect_rarely
-from hpcbal.stop_signals import deliver_stop_signals, keep_stop_signals
+from hpcbal.stop_signals import (
+    deliver_stop_signals,
+    ignore_stop_signals,
+    keep_stop_signals,
+    outlast_stop_signals,
+)
 
 _VERBS_THAT_STOP = {"run", "profile", "evaluate"}
 
@@ -26,7 +32,10 @@ def main() -> int:
         say("hpcbal: the current directory no longer exists; change to one that does (cd) and start again")
         return int(ExitCode.WRONG_INPUT)
     try:
-        if not set(sys.argv[1:2]) & _VERBS_THAT_STOP:  # `Requests` and `StopFlag` deliver theirs
+        if set(sys.argv[1:2]) & _VERBS_THAT_STOP:  # `Requests` and `StopFlag` deliver theirs
+            outlast_stop_signals()
+            atexit.register(ignore_stop_signals)
+        else:
             deliver_stop_signals()
         from hpcbal.cli import main as run
 

@@ -19,6 +19,26 @@ STOP_SIGNALS: tuple[int, ...] = (
 """Numbers. Batch systems, terminals and users send any of them, to the program or to its ranks."""
 
 
+def outlast_stop_signals() -> None:
+    """Give the signals a handler that does nothing: one that comes too late changes no exit code.
+
+    `Requests` and `StopFlag` replace it while there is something to stop. A program that is started from here
+    has the default handlers, which it would not have if the signals were ignored.
+    """
+    for number in STOP_SIGNALS:
+        _signal.signal(number, _do_nothing)
+
+
+def ignore_stop_signals() -> None:
+    """Ignore the signals for good, in all threads: Python gives handlers back before it ends."""
+    for number in STOP_SIGNALS:
+        _signal.signal(number, _signal.SIG_IGN)
+
+
+def _do_nothing(number: int, frame: object) -> None:
+    pass
+
+
 def keep_stop_signals() -> None:
     """Block the signals: they wait until `deliver_stop_signals`, and end nothing meanwhile.
 

@@ -137,9 +137,12 @@ def _check_options(request: EvaluationRequest) -> None:
             "package.module:callable, or a file or folder of samples without labels that exists"
         )
     if request.to is None and not request.has_labels:
+        to = "give the file for the predictions: --to predictions.parquet, .h5 or .csv"
+        if is_import_path(request.data or ""):
+            raise InputError(f"--no-labels: nothing to compare with; {to}")
         raise InputError(
-            f"--data: {request.data} has no labels to compare with; give the file for the predictions: --to "
-            "predictions.parquet, .h5 or .csv"
+            f"--data: of {request.data} only samples are read, no labels; {to}; or, to compare with labels, "
+            "a dataset: --data hpcbal.data:hdf5 (or another) --data-args '{\"path\": ...}'"
         )
     if request.to is None and (request.ensemble is not None or request.force):
         raise InputError("--ensemble, --force: only with --to, the file for the predictions")

@@ -20,7 +20,7 @@ from hpcbal.processes import say
 from hpcbal.runtime.handoff.end_file import note_end
 from hpcbal.runtime.handoff.start_file import StartFile
 from hpcbal.runtime.health.liveness import ROW_BYTES, Liveness
-from hpcbal.stop_signals import STOP_SIGNALS, deliver_stop_signals
+from hpcbal.stop_signals import STOP_SIGNALS, deliver_stop_signals, ignore_stop_signals
 from hpcbal.telemetry.streams.rank_log import TOLD
 
 if TYPE_CHECKING:
@@ -53,8 +53,7 @@ class StopFlag:
 
     def ignore(self) -> None:
         """Ignore the signals from now on, because the exit code is decided."""
-        for number in STOP_SIGNALS:
-            signal.signal(number, signal.SIG_IGN)
+        ignore_stop_signals()
 
     def take(self) -> str | None:
         """Return the reason once after the signal; otherwise None."""

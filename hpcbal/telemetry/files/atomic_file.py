@@ -181,12 +181,12 @@ def make_inside(path: Path, num_parents: int = 1) -> None:
 
 _ADVICE = {
     errno.ENOENT: "a directory above it is not there; perhaps somebody has removed it",
-    errno.ENOSPC: "the file system is full: free space or choose another directory with --output",
-    errno.EDQUOT: "your quota is used up: free space or choose another directory with --output",
+    errno.ENOSPC: "the file system is full: free space, or choose another place (of a run: --output)",
+    errno.EDQUOT: "your quota is used up: free space, or choose another place (of a run: --output)",
     errno.EFBIG: "the file is larger than the limit of the file system or of `ulimit -f`",
-    errno.EACCES: "no permission to write there: choose another directory with --output",
-    errno.EPERM: "no permission to write there: choose another directory with --output",
-    errno.EROFS: "the file system is read-only: choose another directory with --output",
+    errno.EACCES: "no permission to write there: choose another place (of a run: --output)",
+    errno.EPERM: "no permission to write there: choose another place (of a run: --output)",
+    errno.EROFS: "the file system is read-only: choose another place (of a run: --output)",
     errno.ENOTDIR: "a part of this path is a file, not a directory",
     errno.EISDIR: "a directory has this name: remove it, or give the name of a file",
     errno.EEXIST: "a file has this name: remove it",
@@ -206,7 +206,7 @@ def output_error(path: str | os.PathLike[str], error: OSError, doing: str = "wri
     if error.errno == errno.ENOSPC and (found := inodes(path)) is not None and found[0] == 0:
         advice = (
             f"the file system holds at most {found[1]} files and folders, and has them: remove some, or "
-            "choose another directory with --output"
+            "choose another place (of a run: --output)"
         )
     return OutputError(f"{os.fspath(path)}: cannot {doing}: {reason} ({advice})")
 

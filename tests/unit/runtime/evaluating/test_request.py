@@ -127,7 +127,12 @@ def test_patterns_select_dnns_in_the_order_of_the_file(run_of: Any) -> None:
         ({"data": "tset"}, "--data: got 'tset', allowed: test, validation, the import path"),
         ({"data": "x" * 300}, r"^x+\.\.\.x+: File name too long; give another path$"),
         ({"data": "~nobody-here/x.npy"}, "--data: got '~nobody-here/x.npy', allowed: test, "),
-        ({"data": "."}, r"--data: \. has no labels to compare with; give the file .* --to predictions"),
+        (
+            {"data": "."},
+            r"--data: of \. only samples are read, no labels; give the file .* --to predictions.* "
+            r"to compare with labels, a dataset: --data hpcbal\.data:hdf5 .*--data-args",
+        ),
+        ({"data": "a.b:c", "no_labels": True}, "--no-labels: nothing to compare with; give the file .* --to"),
         ({"no_labels": True}, "--no-labels: only with --data and the import path"),
         ({"ensemble": "mean"}, "--ensemble, --force: only with --to"),
         ({"to": Path("x.txt")}, r"--to: got x\.txt, allowed: a name that ends in \.parquet, \.h5, \.csv"),

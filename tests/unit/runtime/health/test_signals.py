@@ -77,3 +77,24 @@ def test_an_interrupt_while_a_module_is_imported_leaves_no_traceback(module: str
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert done.stderr == ends_with
+
+
+@pytest.mark.parametrize("number", STOP_SIGNALS, ids=lambda number: signal.Signals(number).name)
+def test_a_signal_after_the_end_does_not_change_the_exit_code(number: int):
+    """`Requests` and `StopFlag` are over then; Python gives all handlers back before the process ends."""
+    program = (
+        "import atexit, signal, sys\n"
+        "from hpcbal.__main__ import main\n"
+        "from hpcbal.stop_signals import deliver_stop_signals\n"
+        "def last():\n"
+        f"    signal.raise_signal({int(number)})\n"
+        f"    print(signal.getsignal({int(number)}).name)\n"
+        "atexit.register(last)\n"
+        "sys.argv = ['hpcbal', 'run', 'no.yaml']\n"
+        "code = main()\n"
+        "deliver_stop_signals()\n"
+        f"signal.raise_signal({int(number)})\n"
+        "sys.exit(code)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (2, "SIG_IGN\n"), done.stderr

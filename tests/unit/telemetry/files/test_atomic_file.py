@@ -26,7 +26,7 @@ def test_json_is_strict(tmp_path):
 def test_on_a_full_disk_the_old_content_stays(tmp_path, monkeypatch):
     write_atomic(tmp_path / "file", "old")
     monkeypatch.setattr(atomic_file, "create_new", lambda path: open("/dev/full", "wb"))  # noqa: SIM115
-    with pytest.raises(OutputError, match=r"file: cannot write: No space left .*--output"):
+    with pytest.raises(OutputError, match=r"file: cannot write: No space left .*\(of a run: --output\)"):
         write_atomic(tmp_path / "file", "new")
     assert (tmp_path / "file").read_text() == "old"
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
