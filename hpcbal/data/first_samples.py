@@ -24,7 +24,7 @@ def check_first(source: PreprocessedSamples, num_samples: int = 20) -> None:
         DataError: if none of these samples can be read and preprocessed.
     """
     for kind, ids in (("training", source.train_ids), ("validation", source.validation_ids)):
-        tried = ids[:: max(1, len(ids) // 8)][:8].tolist()
+        tried = ids[:: max(1, len(ids) // num_samples)][:num_samples].tolist()
         broken: list[BadSample] = []
         for sample_id in tried:
             try:

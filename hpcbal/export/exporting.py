@@ -233,11 +233,12 @@ def _notes_on_code(
 ) -> list[str]:
     """Return a sentence if the best weights no longer have the loss that they had, or if it is not a number.
 
-    Not known are losses on more than `MOST_CHECKED` validation samples or on other data, and those that count
-    weights of samples, of folds, and of modules, which may draw random numbers.
+    Not known are losses of the last weights, on more than `MOST_CHECKED` validation samples or on other data,
+    and those that count weights of samples, of folds, and of modules, which may draw random numbers.
     """
     ids = source.validation_ids
-    is_known = f"val_{LOSS}" in weights.metrics and are_alike(weights.fingerprint, source.fingerprint)
+    is_known = weights.monitor != "" and f"val_{LOSS}" in weights.metrics
+    is_known = is_known and are_alike(weights.fingerprint, source.fingerprint)
     is_known = is_known and source.sample_weights is None and dnn.fold is None and not dnn.has_own_loss
     if not is_known or not 0 < len(ids) <= MOST_CHECKED:
         return []
@@ -251,14 +252,14 @@ def _notes_on_code(
         if some:
             arrays, labels = zip(*some.values(), strict=True)
             x = np.stack(arrays) if source.sample_spec.is_static else list(arrays)
-            y = np.array(labels, source.label_spec.dtype)
+            y = np.array([*labels], source.label_spec.dtype)  # of a tuple it would make one record
             try:
                 sums += replica.evaluate(Batch(np.array([*some], np.int64), x, y))
             except NonFiniteError as error:
                 return [
                     f"{dnn.name} was finite on the validation samples when it was saved, but now: {error}"
                 ]
-    why = weights.why_changed(replica.metrics(sums)[LOSS])
+    why = weights.why_changed(replica.metrics(sums)[LOSS]) if sums.count else None
     return [] if why is None else [why]
 
 

@@ -51,10 +51,10 @@ def run_in_job(launcher: Launcher, liveness: Liveness, body: Body) -> int:
             raise
     patient_barrier(world)
     end.close()
-    if StartFile.of_rank().read().is_orphaned:
-        return code  # MPI cannot end without mpirun, and would print why
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
     signal.alarm(FINALIZE_S)  # it holds the interpreter, so no thread could end this process
+    if StartFile.of_rank().read().is_orphaned:
+        return code  # without mpirun it fails; mpi4py tries once more when Python has ended
     MPI.Finalize()
     signal.alarm(0)
     return code

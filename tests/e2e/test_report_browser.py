@@ -76,7 +76,8 @@ addEventListener("load", () => setTimeout(() => {
     words.selectNodeContents(text);
     return !/\\s/.test(text.data.trim()) && words.getClientRects().length > 1;
   }).map((cell) => cell.textContent);
-  seen.settings = [...document.querySelectorAll("#jobs th")].filter(shown).map((cell) => cell.textContent);
+  seen.settings = [...document.querySelectorAll("#jobs th, #jobs td[data-key]")].filter(shown)
+    .map((cell) => cell.dataset.key ?? cell.textContent);  // titles, or in front of the cells of a block
   const hit = [...document.querySelectorAll("svg [data-job]")].find(shown);
   const click = () => hit.dispatchEvent(new MouseEvent("click", {bubbles: true}));
   if (hit) {
@@ -283,7 +284,7 @@ def test_the_table_of_a_sweep_breaks_no_word_and_shows_the_settings(
         seen, WIDTHS[device], {"learning", "losses", "settings", "rungs", "use", "preprocessing"}
     )
     assert {"args.depth", "optimizer.learning_rate", "optimizer.name", "args.dropout"} <= {*seen["settings"]}
-    table = page.partition('<table id="jobs">')[2].partition("</table>")[0]
+    table = page.partition('<table id="jobs"')[2].partition("</table>")[0]
     assert len({*re.findall("background:(#......)", table)}) == len(nine)  # each has a colour of its own
 
 

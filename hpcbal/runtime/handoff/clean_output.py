@@ -12,6 +12,7 @@ directory. Ranks that another launcher has started write to their standard strea
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import fcntl
 import io
 import itertools
@@ -59,10 +60,32 @@ def _pipe_beside(own: Path) -> Path:
 
 def _pass_by(pipe: Path, number: int) -> None:
     """Let a descriptor of this process lead into a pipe, past mpirun."""
-    with contextlib.suppress(OSError):  # `hpcbal run` is gone: mpirun's way stays
-        descriptor = os.open(pipe, os.O_WRONLY | os.O_NONBLOCK)  # fails where nobody has it open for reading
+    with contextlib.suppress(OSError):  # there is no such pipe, or nobody to read it: mpirun's way stays
+        descriptor = os.open(pipe, os.O_WRONLY | os.O_NONBLOCK)
         os.set_blocking(descriptor, True)
         os.dup2(descriptor, number)
+        os.close(descriptor)
+    if number == 1:  # C holds back what goes into a pipe, and loses it in a process that is ended
+        c = ctypes.CDLL(None)
+        c.setvbuf(ctypes.c_void_p.in_dll(c, "stdout"), None, _LINE_BUFFERED, ctypes.c_size_t(0))
+
+
+def discard_output(directory: Path) -> None:
+    """Read what all ranks print, and drop it, because `hpcbal run` is gone: who prints would wait for ever.
+
+    Args:
+        directory: the launch directory.
+    """
+    for name in NAMES:
+        threading.Thread(target=_discard, args=(_pipe_beside(directory / name),), daemon=True).start()
+
+
+def _discard(pipe: Path) -> None:
+    with contextlib.suppress(OSError):
+        descriptor = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+        os.set_blocking(descriptor, True)
+        while os.read(descriptor, _CHUNK_BYTES):
+            pass
         os.close(descriptor)
 
 
@@ -124,6 +147,7 @@ class NewLines:
         os.close(self._descriptor)
 
 
+_LINE_BUFFERED = 1  # _IOLBF of C
 _CHUNK_BYTES = 1 << 16
 _PIPE_BYTES = 1 << 20
 _MOST_WAITING_BYTES = 8 << 20  # in memory, for a slow reader
@@ -244,10 +268,14 @@ class CleanOutput:
     def __init__(self, target: int, own: Path) -> None:
         self._own = NewLines(own)
         pipe = _pipe_beside(own)
-        os.mkfifo(pipe, 0o600)
-        self.reading_end = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)  # does not wait for the writing end
-        self.writing_end = os.open(pipe, os.O_WRONLY)
-        os.set_blocking(self.reading_end, True)
+        try:
+            os.mkfifo(pipe, 0o600)
+        except OSError:  # not on this file system: ranks print through mpirun
+            self.reading_end, self.writing_end = os.pipe()
+        else:
+            self.reading_end = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)  # does not wait for the other end
+            self.writing_end = os.open(pipe, os.O_WRONLY)
+            os.set_blocking(self.reading_end, True)
         with contextlib.suppress(OSError):  # a system may allow less
             fcntl.fcntl(self.writing_end, fcntl.F_SETPIPE_SZ, _PIPE_BYTES)
         self.has_begun = False
@@ -294,7 +322,7 @@ class CleanOutput:
                 has_ended = not chunk
                 has_room = self._num_waiting < _MOST_WAITING_BYTES
                 passed = allowance.take(chunk, time.monotonic(), has_room=has_room)
-                self._keep(cleaner.clean(passed))  # cleaning is slower than mpirun: not what is dropped
+                self._keep(cleaner.clean(passed))  # not what is dropped: cleaning is slower than reading
             if has_ended:
                 self._keep(cleaner.clean(allowance.finish()) + cleaner.finish())
             if has_ended or self._num_waiting < _MOST_WAITING_BYTES:  # it waits on disk

@@ -117,8 +117,8 @@ def output_of(request: RunRequest, config: RunConfig) -> RunDirectory:
 PREFIX = "hpcbal-"
 MAX_FIRST_LINE_BYTES = 4096
 SHARED_MEMORY = "/dev/shm"
-_LEAST_INODES, _MOST_INODES = 6, 18
-"""Inodes of a start besides those of its ranks: three ranks used 17 for temporary files, and 8 in memory."""
+_LEAST_INODES, _MOST_INODES = 8, 20
+"""Inodes of a start besides those of its ranks: three ranks used 19 for temporary files, and 8 in memory."""
 
 
 @contextlib.contextmanager

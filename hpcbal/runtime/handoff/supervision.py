@@ -162,8 +162,8 @@ def supervise(
             report(machine.sentence_of(action, facts))
         if (sentence := leftovers.end(facts, stop=requests.stop)) is not None:
             report(sentence)
-    if outputs is not None and not is_killed(returncode):  # ranks that outlive it may hold its stderr
-        outputs.drain(DRAIN_S)
+    if outputs is not None and not is_killed(returncode):
+        outputs.drain(DRAIN_S)  # not for ever: a process that outlives the ranks may hold a pipe
         if outputs.are_held and (sentence := leftovers.kill()) is not None:
             report(sentence)
             outputs.drain(DRAIN_S)
@@ -172,6 +172,8 @@ def supervise(
         or not is_killed(returncode)
         or wait_for_orphans(start, directory, requests, -returncode)
     )
+    if outputs is not None and are_gone:
+        outputs.drain(DRAIN_S)  # what ranks have printed after the end of their mpirun
     end = machine.end(returncode, start.read(), stop=requests.stop, are_gone=are_gone)
     for sentence in end.sentences:
         report(sentence)

@@ -26,6 +26,7 @@ from typing import Any, TypeVar
 from hpcbal.cluster.roles import SCHEDULER_RANK, RankInfo
 from hpcbal.errors import ExitCode
 from hpcbal.processes import say
+from hpcbal.runtime.handoff.clean_output import discard_output
 from hpcbal.runtime.handoff.end_file import note_loss, note_nodes
 from hpcbal.runtime.handoff.leftovers import TRAINING, Sentences
 from hpcbal.runtime.handoff.start_file import StartFile
@@ -247,9 +248,11 @@ class Liveness:
         os._exit(int(ExitCode.INTERNAL_ERROR))
 
     def _lose_starter(self) -> float:
-        """Discard what this process prints: nobody reads it, and mpirun would keep it in memory."""
+        """Discard what this process prints, because nobody reads it, and what fills the pipe already."""
         for stream in (1, 2):
             os.dup2(self._canary, stream)
+        if self._start.path is not None:
+            discard_output(self._start.path.parent)
         return time.monotonic()
 
     def _is_cut(self) -> bool:

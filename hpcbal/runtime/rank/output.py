@@ -1,7 +1,7 @@
 """Keep what code of the user prints in a rank in a log of limited size, and forward it while it is little.
 
-A dataset may print for each of a billion samples. Logs and disks are shared with others, and launchers keep
-in memory what nobody reads. This covers what Python prints; what libraries in C print goes to the launcher.
+A dataset may print for each of a billion samples. Logs and disks are shared with others, and launchers may
+keep in memory what nobody reads. This covers what Python prints, not what libraries in C do (`clean_output`).
 """
 
 from __future__ import annotations

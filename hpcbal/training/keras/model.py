@@ -349,7 +349,7 @@ def _check_mask(who: str, model: keras.Model, shape: tuple[int | None, ...], len
         raise InputError(
             f"{who} has a call without the argument mask, but samples of shape {shape} differ in length and "
             "are padded with zeros; allowed: call(self, x, mask=None), where mask is true within a sample "
-            "(see hpcbal.models.series for an example), or a resize"
+            "(see hpcbal.models.masked_convolutions for an example), or a resize"
         )
     probes = _as_tensor(probe_samples(shape, length))
     trained = TrainedModel(model)

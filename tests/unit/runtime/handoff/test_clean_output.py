@@ -14,7 +14,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hpcbal.runtime.handoff import clean_output
-from hpcbal.runtime.handoff.clean_output import Allowance, AppendedFile, Cleaner, CleanOutput, NewLines
+from hpcbal.runtime.handoff.clean_output import (
+    Allowance,
+    AppendedFile,
+    Cleaner,
+    CleanOutput,
+    NewLines,
+    discard_output,
+)
 
 PIECES = [
     b"a",
@@ -106,6 +113,39 @@ def test_mpirun_is_not_blocked_if_nobody_reads(tmp_path: Path) -> None:
     os.close(target)
 
 
+def test_ranks_that_print_do_not_wait_for_a_reader_that_is_gone(tmp_path: Path) -> None:
+    """mpirun still has both ends of the pipe of a `hpcbal run` that was killed."""
+    of_mpirun = [CleanOutput(1, tmp_path / name) for name in clean_output.NAMES]
+    blocked = threading.Thread(target=os.write, args=(of_mpirun[0].writing_end, b"x" * (4 << 20)))
+    blocked.start()
+    blocked.join(0.2)
+    assert blocked.is_alive()
+    discard_output(tmp_path)
+    blocked.join(30.0)
+    assert not blocked.is_alive()
+    for output in of_mpirun:
+        output.close()
+
+
+def test_output_is_forwarded_where_pipes_cannot_have_names(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise PermissionError
+
+    monkeypatch.setattr(os, "mkfifo", refuse)
+    source, target = os.pipe()
+    output = CleanOutput(target, tmp_path / "own")
+    writer = os.dup(output.writing_end)
+    output.forward()
+    os.write(writer, b"a\n")
+    os.close(writer)
+    output.drain(30.0)
+    assert os.read(source, 10) == b"a\n"
+    os.close(source)
+    os.close(target)
+
+
 def test_a_flood_passes_at_a_rate_and_what_was_dropped_is_counted() -> None:
     allowance = Allowance("%d dropped", burst_bytes=10, rate_bytes_per_s=2, last_bytes=3)
     assert allowance.take(b"1234\n", 0.0) == b"1234\n"
@@ -120,7 +160,7 @@ def test_a_flood_passes_at_a_rate_and_what_was_dropped_is_counted() -> None:
 
 
 def test_only_what_passes_is_cleaned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Mpirun keeps in memory what is not read, and cleaning would make reading slower than mpirun."""
+    """Cleaning would make reading slower than ranks can print."""
     cleaned: list[int] = []
     clean = Cleaner.clean
     monkeypatch.setattr(Cleaner, "clean", lambda self, text: cleaned.append(len(text)) or clean(self, text))

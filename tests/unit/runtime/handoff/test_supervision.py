@@ -54,7 +54,10 @@ def test_a_process_that_outlives_mpirun_and_may_print_is_ended(capfd: pytest.Cap
     takes = (
         "import sys\nfrom pathlib import Path\nfrom hpcbal.runtime.handoff.clean_output import take_own_way\n"
     )
-    rank = f"{takes}take_own_way(Path(sys.argv[1]))\n{FORKS}\nos.write(1, b'by the rank\\n')"
+    prints = (
+        "import ctypes\nctypes.CDLL(None).printf(b'in C\\n')\nos.write(1, b'by the rank\\n')\nos._exit(0)"
+    )
+    rank = f"{takes}take_own_way(Path(sys.argv[1]))\n{FORKS}\n{prints}"
     with launch_directory() as (directory, _), Outputs(directory) as outputs:
         StartFile(directory).add(is_ready=True, exit_code=0)
         process = subprocess.Popen(
@@ -68,7 +71,7 @@ def test_a_process_that_outlives_mpirun_and_may_print_is_ended(capfd: pytest.Cap
         assert supervise(process, directory, Requests(), outputs) == 0
         assert not started_with(LAUNCH_DIR, str(directory))
     printed = capfd.readouterr()
-    assert printed.out == "by the rank\n"
+    assert printed.out == "in C\nby the rank\n"
     assert "what outlived the run (process ids " in printed.err
 
 
