@@ -344,7 +344,7 @@ class TimeBand:
 
 
 def time_band(predicted_s: float, runs: Sequence[EarlierRun], *, has_begun: bool = False) -> TimeBand:
-    """Return the band of a run of which `predicted_s` was predicted, without its start.
+    """Return the band of a run that is predicted to take `predicted_s` without its start.
 
     Args:
         predicted_s: seconds, above 0.
