@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hpcbal.comm.backoff import Backoff
+from hpcbal.data.spec import LabelSpec, SampleSpec
 from hpcbal.dataplane.cell import Cell
 from hpcbal.dataplane.ring import INACTIVE, NodeRing
 from hpcbal.dataplane.stream import StreamPlan, round_block
@@ -41,6 +42,20 @@ class Batch:
     work: float = -1.0
     padding_limit: float = math.inf
     moments: NDArray[np.int64] | None = None
+
+    @classmethod
+    def of_samples(
+        cls,
+        ids: Sequence[int] | NDArray[np.int64],
+        arrays: Sequence[NDArray[Any]],
+        labels: Sequence[Any],
+        sample_spec: SampleSpec,
+        label_spec: LabelSpec,
+    ) -> Batch:
+        """Return a batch of n samples, n >= 0, that were read one by one."""
+        x = np.stack(arrays) if arrays and sample_spec.is_static else [*arrays]
+        y = np.array([*labels], label_spec.dtype)  # NumPy takes a tuple of labels with names for one record
+        return cls(np.array(ids, np.int64), x, y)
 
     def __post_init__(self) -> None:
         if self.work < 0.0:

@@ -126,7 +126,7 @@ class EpochFacts(Facts):
         learning_rate: of the last training step; null if it does not change.
         augment_s: time spent on `augment`, mostly while the network computed; null without it.
         device_busy: share of the time, 0 to 1, in which the GPU of the group's master ran kernels; null where
-            no library tells.
+            no library measures it.
         evidence: predictions of the DNN for a few validation items, from which committees are chosen with
             `prune.rule: committee` or `search.for: committee`, as text: `p` and minus the logarithms of the
             right answers' probabilities in float16, or `e` and the errors of values in float32, in base64;

@@ -322,4 +322,4 @@ def _some_samples(source: PreprocessedSamples) -> Batch:
             break
     if len(ids) < 2:
         raise DataError("the ensemble cannot be tried: fewer than two samples of the run can be read")
-    return Batch(np.array(ids, np.int64), np.stack(arrays), np.array(labels, source.label_spec.dtype))
+    return Batch.of_samples(ids, arrays, labels, source.sample_spec, source.label_spec)

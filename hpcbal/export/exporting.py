@@ -8,8 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-import numpy as np
-
 from hpcbal.checkpoint.weights import KeptWeights, Which, read_weights
 from hpcbal.config import DnnConfig, EnsembleConfig, load_ensemble
 from hpcbal.config.checks.frameworks import framework_of
@@ -251,10 +249,10 @@ def _notes_on_code(
                 some[sample_id] = array.copy(), label.copy()
         if some:
             arrays, labels = zip(*some.values(), strict=True)
-            x = np.stack(arrays) if source.sample_spec.is_static else list(arrays)
-            y = np.array([*labels], source.label_spec.dtype)  # of a tuple it would make one record
             try:
-                sums += replica.evaluate(Batch(np.array([*some], np.int64), x, y))
+                sums += replica.evaluate(
+                    Batch.of_samples([*some], arrays, labels, source.sample_spec, source.label_spec)
+                )
             except NonFiniteError as error:
                 return [
                     f"{dnn.name} was finite on the validation samples when it was saved, but now: {error}"

@@ -6,7 +6,6 @@ import logging
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -257,11 +256,10 @@ class Predictor:
             kept.append(position)
             arrays.append(array)
             labels.append(label)
-        x: NDArray[Any] | list[NDArray[Any]] = arrays
-        if arrays and samples.source.sample_spec.is_static:
-            x = np.stack(arrays)
-        found = np.array(kept, np.int64)
-        return found, SampleBatch(samples.ids[found], x, np.array(labels, samples.source.label_spec.dtype))
+        found, source = np.array(kept, np.int64), samples.source
+        return found, SampleBatch.of_samples(
+            samples.ids[found], arrays, labels, source.sample_spec, source.label_spec
+        )
 
     def replica_of(self, dnn: DnnConfig) -> Replica:
         """The network of a DNN with its weights; built if this rank does not have it."""
